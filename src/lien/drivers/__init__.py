@@ -1,0 +1,1 @@
+"""Drivers: the only files that touch a connection. One small file each."""

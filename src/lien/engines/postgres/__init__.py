@@ -1,0 +1,467 @@
+"""PostgreSQL 13 and later: what is sent, in which order, and what the rows mean."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+from uuid import UUID
+
+from lien.commands import Begin, Commit, Copy, Fetch, Op, Pipe, Rollback, Row, Script
+from lien.engines.contract import Migration, Server
+from lien.engines.schema import load_migrations
+from lien.errors import DatabaseError
+from lien.machine import AttemptOutcome, Reason, State
+from lien.model import (
+    Ack,
+    AttemptRecord,
+    Claim,
+    ClaimRequest,
+    Cycle,
+    Ended,
+    Enqueued,
+    Held,
+    JobFilter,
+    JobRecord,
+    NewJob,
+    Promote,
+    Reaped,
+    Renewal,
+)
+from lien.sqlfile import load, placed_in_schema
+
+_START = datetime.datetime(1900, 1, 1, tzinfo=datetime.UTC)  # the CHECK on available_at allows nothing earlier
+_MAX_ID = 2**63 - 1
+_OLDEST_SERVER = 130_000
+_PARTITION_DAYS = 8
+_UNIQUE_ROUNDS = 100
+
+
+class Postgres:
+    """The operations of `lien.engines.contract.Engine` on PostgreSQL.
+
+    Args:
+        schema: the schema that holds the tables.
+    """
+
+    name = "postgresql"
+    reserves_ids = True
+
+    def __init__(self, schema: str = "lien") -> None:
+        self.schema = schema
+        self.channel = "lien_" + hashlib.sha256(schema.encode()).hexdigest()[:16]
+        in_schema = placed_in_schema(schema)
+
+        def place(text: str) -> str:
+            text = text.replace("'lien.lien_channel'", f"'{self.channel}'")
+            return in_schema(text.replace("'lien.lien_schema'", "'" + schema.replace("'", "''") + "'"))
+
+        self.place = place
+        self.statements = load(__name__, place)
+        self.migrations: tuple[Migration, ...] = load_migrations(__name__, place)
+
+    def _fetch(self, name: str, /, **params: Any) -> Fetch:
+        return Fetch(self.statements[name], params)
+
+    # ── enqueue ──
+
+    def reserve(self, n: int) -> Op[list[int]]:
+        rows = yield self._fetch("reserve", n=n)
+        return [row[0] for row in rows]
+
+    def enqueue(self, job: NewJob, *, id: int | None = None) -> Op[Enqueued]:
+        for _ in range(_UNIQUE_ROUNDS):
+            rows = yield Fetch(self.statements["enqueue"], _job_params(job, id))
+            if rows:
+                return Enqueued(rows[0][0])
+            rows = yield self._fetch("find_unique", queue=job.queue, unique_key=job.unique_key)
+            if rows:
+                return Enqueued(rows[0][0], created=False)
+            # The older job ended between the two statements: its key is free again.
+        raise DatabaseError(f"unique key {job.unique_key!r} of queue {job.queue!r} was never free nor found")
+
+    def enqueue_many(self, jobs: Sequence[NewJob], *, ids: Sequence[int] | None = None) -> Op[list[Enqueued]]:
+        done: dict[int, Enqueued] = {}
+        plain = [i for i, job in enumerate(jobs) if job.unique_key is None]
+        # In key order, so that two bulk enqueues of the same keys cannot wait for one another.
+        keyed = sorted(
+            (i for i, job in enumerate(jobs) if job.unique_key is not None),
+            key=lambda i: (jobs[i].queue, str(jobs[i].unique_key)),
+        )
+        yield Begin()
+        rows = yield self._fetch("reserve", n=len(jobs) if ids is None else 1)
+        clock = rows[0][1]
+        if ids is None:
+            ids = [row[0] for row in rows]
+        for i in keyed:
+            done[i] = yield from self.enqueue(jobs[i], id=ids[i])
+        if plain:
+            yield Copy(self.statements["enqueue_copy"], [_copy_row(jobs[i], ids[i], clock) for i in plain])
+            yield self._fetch("wake", queues=sorted({jobs[i].queue for i in plain}))
+        yield Commit()
+        return [done.get(i) or Enqueued(id) for i, id in enumerate(ids)]
+
+    def enqueue_again(self, jobs: Sequence[NewJob], ids: Sequence[int]) -> Op[list[Enqueued]]:
+        yield Begin()
+        created: set[int] = set()
+        for job, id in zip(jobs, ids, strict=True):
+            rows = yield Fetch(self.statements["enqueue"], _job_params(job, id))
+            created |= {row[0] for row in rows}
+        # Read after the inserts: they have waited for a first try still in progress, so this look is not too early.
+        finished = yield self._fetch("find_finished", ids=list(ids))
+        if finished:  # the first try had been committed, all of it, and some of its jobs are over
+            yield Rollback()
+            created = set()
+        found = []
+        over = {row[0] for row in finished}
+        for job, id in zip(jobs, ids, strict=True):
+            older = id
+            if id not in created and id not in over and job.unique_key is not None:
+                rows = yield self._fetch("find_unique", queue=job.queue, unique_key=job.unique_key)
+                older = rows[0][0] if rows else id
+            found.append(Enqueued(older, created=older == id))
+        if not finished:
+            yield Commit()
+        return found
+
+    # ── the pump ──
+
+    def cycle(self, acks: Sequence[Ack], claim: ClaimRequest | None, promote: Promote | None) -> Op[Cycle]:
+        finishes, batches = self._finishes(acks)
+        commands: list[Fetch | Begin | Commit] = [Begin(), self._fetch("settings"), *finishes]
+        if promote is not None:
+            commands.append(self._fetch("promote", floor=promote.floor or _START, limit=promote.limit))
+        if claim is not None:
+            commands.append(self._claim(claim))
+        commands.append(Commit())
+        answers = yield Pipe(tuple(commands))
+        answers = answers[2:-1]
+        ended, unacknowledged = _ended(batches, answers[: len(finishes)])
+        rest = list(answers[len(finishes) :])
+        promoted, promoted_floor, next_due = rest.pop(0)[0] if promote is not None else (0, None, None)
+        claims, parked = _claims(claim, rest.pop(0)) if claim is not None else ([], 0)
+        return Cycle(ended, unacknowledged, promoted, promoted_floor, next_due, claims, parked)
+
+    def finish(self, acks: Sequence[Ack]) -> Op[Cycle]:
+        return self.cycle(acks, None, None)
+
+    def find_closed(self, acks: Sequence[Ack]) -> Op[set[int]]:
+        closed: set[int] = set()
+        for token, batch in groupby(sorted(acks, key=lambda a: a.token.int), key=lambda a: a.token):
+            rows = yield self._fetch("find_closed", ids=[ack.id for ack in batch], token=token)
+            closed |= {row[0] for row in rows}
+        return closed
+
+    def _claim(self, claim: ClaimRequest) -> Fetch:
+        lanes = claim.lanes
+        return self._fetch(
+            "claim",
+            queues=[lane.queue for lane in lanes],
+            priorities=[lane.priority for lane in lanes],
+            floor_ats=[lane.floor[0] if lane.floor else _START for lane in lanes],
+            floor_ids=[lane.floor[1] if lane.floor else 0 for lane in lanes],
+            tasks=list(claim.tasks),
+            limit=claim.limit,
+            token=claim.token,
+            worker=claim.worker,
+            lease=claim.lease,
+        )
+
+    def _finishes(self, acks: Sequence[Ack]) -> tuple[list[Fetch], list[list[Ack]]]:
+        """Acks as statements: one for each token and kind, ids in order."""
+        batches: dict[tuple[str, UUID], list[Ack]] = {}
+        for ack in acks:
+            kind = "succeed_with_result" if ack.result is not None else ack.kind
+            batches.setdefault((kind, ack.token), []).append(ack)
+        statements = []
+        for (kind, token), batch in batches.items():
+            batch.sort()
+            statements.append(Fetch(self.statements[kind], _ack_params(kind, token, batch)))
+        return statements, list(batches.values())
+
+    def park(self, queue: str, priority: int, tasks: Sequence[str], limit: int) -> Op[int]:
+        rows = yield self._fetch("park", queue=queue, priority=priority, tasks=list(tasks), limit=limit)
+        return len(rows)
+
+    def unpark(self, tasks: Sequence[str], limit: int) -> Op[int]:
+        rows = yield self._fetch("unpark", tasks=list(tasks), limit=limit)
+        return len(rows)
+
+    def orphans(self, tokens: Sequence[UUID]) -> Op[list[Ack]]:
+        rows = yield self._fetch("orphans", tokens=list(tokens))
+        return [Ack(id, attempt, token, "release", AttemptOutcome.RELEASED, started=False) for id, attempt, token in rows]
+
+    # ── leases ──
+
+    def renew(self, held: Sequence[Held], lease: float) -> Op[Renewal]:
+        held = sorted(held)
+        ids, tokens = [h.id for h in held], [h.token for h in held]
+        yield Begin()
+        yield self._fetch("settings")
+        rows = yield self._fetch("renew", ids=ids, tokens=tokens, lease=lease)
+        yield Commit()
+        renewed = frozenset(row[0] for row in rows)
+        missing = [h for h in held if h.id not in renewed]
+        locked: frozenset[int] = frozenset()
+        if missing:
+            still = yield self._fetch("still_held", ids=[h.id for h in missing], tokens=[h.token for h in missing])
+            locked = frozenset(row[0] for row in still)
+        return Renewal(
+            renewed=renewed,
+            cancel_requested=frozenset(row[0] for row in rows if row[1]),
+            lost=frozenset(h.id for h in missing) - locked,
+            locked=locked,
+        )
+
+    def cancel_requests(self, ids: Sequence[int]) -> Op[set[int]]:
+        rows = yield self._fetch("cancel_requests", ids=list(ids))
+        return {row[0] for row in rows}
+
+    def reap(self, limit: int) -> Op[list[Reaped]]:
+        rows = yield self._fetch("reap", limit=limit)
+        return [Reaped(id, n, worker, State(state), _reason(reason)) for id, n, worker, state, reason in rows]
+
+    def expire(self, limit: int) -> Op[int]:
+        rows = yield self._fetch("expire", limit=limit)
+        return len(rows)
+
+    # ── operators ──
+
+    def cancel(self, id: int) -> Op[State | None]:
+        rows = yield self._fetch("cancel", id=id)
+        return State(rows[0][0]) if rows else None
+
+    def copy_failed(self, id: int) -> Op[Enqueued | None]:
+        yield Begin()
+        rows = yield self._fetch("copy_failed", id=id)
+        if rows:
+            yield Commit()
+            return Enqueued(rows[0][0])
+        record = yield from self.show(id)
+        if record is None or record.state is not State.FAILED:
+            yield Commit()
+            return None
+        found = yield self._fetch("find_unique", queue=record.queue, unique_key=record.unique_key)
+        yield Commit()
+        return Enqueued(found[0][0], created=False) if found else None
+
+    def show(self, id: int) -> Op[JobRecord | None]:
+        rows = yield self._fetch("show", id=id)
+        return _record(rows[0]) if rows else None
+
+    def list(self, filter: JobFilter) -> Op[list[JobRecord]]:
+        rows = yield self._fetch(
+            "list",
+            state=filter.state and str(filter.state),
+            queue=filter.queue,
+            task=filter.task,
+            before=_MAX_ID if filter.before is None else filter.before,
+            limit=filter.limit,
+        )
+        return [_record(row) for row in rows]
+
+    def attempts(self, id: int) -> Op[list[AttemptRecord]]:
+        rows = yield self._fetch("attempts", id=id)
+        return [_attempt(row) for row in rows]
+
+    # ── sleep and upkeep ──
+
+    def sleep(self, worker: str, queues: Sequence[str], seconds: float) -> Op[None]:
+        yield self._fetch("sleep", worker=worker, queues=list(queues), seconds=seconds)
+
+    def awake(self, worker: str) -> Op[None]:
+        yield self._fetch("awake", worker=worker)
+
+    def upkeep(self) -> Op[None]:
+        yield self._fetch("prepare_partitions", days=_PARTITION_DAYS)
+        yield self._fetch("dead_sleepers")
+
+    # ── schema ──
+
+    def server(self) -> Op[Server]:
+        rows = yield self._fetch("server")
+        number, version, read_only = rows[0]
+        too_old = f"PostgreSQL {_OLDEST_SERVER // 10_000}" if number < _OLDEST_SERVER else None
+        return Server("PostgreSQL", version, too_old, read_only)
+
+    def schema_versions(self) -> Op[list[int]]:
+        present = yield self._fetch("schema_present")
+        if not present[0][0]:
+            return []
+        rows = yield self._fetch("schema_versions")
+        return [row[0] for row in rows]
+
+    def migrate(self, migration: Migration) -> Op[bool]:
+        yield Begin()
+        yield self._fetch("schema_lock")
+        applied = yield from self.schema_versions()
+        if migration.version in applied:
+            yield Commit()
+            return False
+        for _, statement in migration.steps:
+            yield Script(statement)
+        yield self._fetch("schema_record", version=migration.version, name=migration.name)
+        yield Commit()
+        return True
+
+
+def _job_params(job: NewJob, id: int | None) -> dict[str, Any]:
+    return {
+        "id": id,
+        "queue": job.queue,
+        "task": job.task,
+        "args": job.args,
+        "headers": job.headers,
+        "priority": job.priority,
+        "at": job.at,
+        "delay": job.delay,
+        "expires": job.expires,
+        "unique_key": job.unique_key,
+        "timeout": job.timeout,
+        "max_failures": job.max_failures,
+        "max_lost": job.max_lost,
+        "max_interrupted": job.max_interrupted,
+        "backoff_base": job.backoff_base,
+        "backoff_cap": job.backoff_cap,
+        "origin": job.origin,
+    }
+
+
+def _copy_row(job: NewJob, id: int, clock: datetime.datetime) -> Row:
+    at = job.at if job.at is not None else clock + datetime.timedelta(seconds=job.delay)
+    return (
+        id,
+        job.queue,
+        job.task,
+        job.args,
+        job.headers,
+        job.priority,
+        at,
+        None if job.expires is None else at + datetime.timedelta(seconds=job.expires),
+        str(State.RUNNABLE if at <= clock else State.SCHEDULED),
+        job.timeout,
+        job.max_failures,
+        job.max_lost,
+        job.max_interrupted,
+        job.backoff_base,
+        job.backoff_cap,
+        job.origin,
+    )
+
+
+def _ack_params(kind: str, token: UUID, batch: Sequence[Ack]) -> dict[str, Any]:
+    params: dict[str, Any] = {"ids": [ack.id for ack in batch], "token": token}
+    match kind:
+        case "succeed_with_result":
+            params["results"] = [ack.result for ack in batch]
+        case "fail":
+            params |= {
+                "finals": [ack.final for ack in batch],
+                "reasons": [ack.reason and str(ack.reason) for ack in batch],
+                "outcomes": [str(ack.outcome) for ack in batch],
+                "delays": [ack.delay for ack in batch],
+                "errors": [ack.error for ack in batch],
+                "tracebacks": [ack.traceback for ack in batch],
+            }
+        case "snooze":
+            params |= {"delays": [ack.delay for ack in batch], "untils": [ack.until for ack in batch]}
+        case "release":
+            params |= {"starteds": [ack.started for ack in batch], "errors": [ack.error for ack in batch]}
+    return params
+
+
+def _ended(batches: Sequence[list[Ack]], answers: Sequence[list[Row]]) -> tuple[list[Ended], list[Ack]]:
+    ended: list[Ended] = []
+    missing: list[Ack] = []
+    for batch, rows in zip(batches, answers, strict=True):
+        if batch[0].kind == "succeed":
+            ended += [Ended(row[0], State.SUCCEEDED, None) for row in rows]
+        else:
+            ended += [Ended(id, State(state), _reason(reason), at) for id, state, reason, at in rows]
+        if len(rows) < len(batch):
+            done = {row[0] for row in rows}
+            missing += [ack for ack in batch if ack.id not in done]
+    return ended, missing
+
+
+def _claims(request: ClaimRequest, rows: Sequence[Row]) -> tuple[list[Claim], int]:
+    parked = 0
+    if rows and rows[-1][0] is None:
+        parked = rows[-1][-1]
+        rows = rows[:-1]
+    if len(rows) > request.limit:  # the planner trap of claims: must never happen, must never pass unnoticed
+        raise DatabaseError(f"a claim of {request.limit} returned {len(rows)} rows")
+    token = request.token
+    claims = [Claim(*row[:-1], token) for row in rows]
+    if len({c.priority for c in claims}) <= 1:
+        claims.sort(key=lambda c: (c.available_at, c.id))
+    else:
+        place = {(lane.queue, lane.priority): i for i, lane in enumerate(request.lanes)}
+        claims.sort(key=lambda c: (place[c.queue, c.priority], c.available_at, c.id))
+    return claims, parked
+
+
+def _reason(text: str | None) -> Reason | None:
+    return None if text is None else Reason(text)
+
+
+def _utc(value: datetime.datetime | None) -> datetime.datetime | None:
+    return None if value is None else value.astimezone(datetime.UTC)
+
+
+def _record(row: Row) -> JobRecord:
+    (id, queue, task, args, priority, state, reason, tenant, ordering_key, unique_key, available_at, created_at,
+     expires_at, finished_at, attempt, failures, max_failures, lost, max_lost, interrupted, max_interrupted, timeout,
+     fence, claimed_by, claimed_at, lease_expires_at, lease_expired, cancel_requested, last_error, result,
+     origin) = row  # fmt: skip
+    return JobRecord(
+        id=id,
+        queue=queue,
+        task=task,
+        args=args,
+        priority=priority,
+        state=State(state),
+        reason=_reason(reason),
+        tenant=tenant,
+        ordering_key=ordering_key,
+        unique_key=unique_key,
+        available_at=available_at.astimezone(datetime.UTC),
+        created_at=created_at.astimezone(datetime.UTC),
+        expires_at=_utc(expires_at),
+        finished_at=_utc(finished_at),
+        attempt=attempt,
+        failures=failures,
+        max_failures=max_failures,
+        lost=lost,
+        max_lost=max_lost,
+        interrupted=interrupted,
+        max_interrupted=max_interrupted,
+        timeout=timeout,
+        fence=fence,
+        claimed_by=claimed_by,
+        claimed_at=_utc(claimed_at),
+        lease_expires_at=_utc(lease_expires_at),
+        lease_expired=lease_expired,
+        cancel_requested=cancel_requested,
+        last_error=last_error,
+        result=result,
+        origin=origin,
+    )
+
+
+def _attempt(row: Row) -> AttemptRecord:
+    job_id, attempt, outcome, reason, error, traceback, worker, fence, started_at, ended_at = row
+    return AttemptRecord(
+        job_id=job_id,
+        attempt=attempt,
+        outcome=AttemptOutcome(outcome),
+        reason=reason,
+        error=error,
+        traceback=traceback,
+        worker=worker,
+        fence=fence,
+        started_at=started_at.astimezone(datetime.UTC),
+        ended_at=ended_at.astimezone(datetime.UTC),
+    )
