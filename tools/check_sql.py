@@ -1,8 +1,8 @@
 """Checks the SQL of every engine against the state machine, one line for each problem.
 
-The table of transitions in `lien.machine` is the law. A statement names its arrows in a ``-- transition:`` line; this
-check reads what the statement really does and refuses whatever the table does not have: another start, another end,
-a missing guard, a missing record, a missing statement.
+The table of transitions in `lien.machine` is the law. A statement names its arrows in a
+``-- transition:`` line; this check reads what the statement really does and refuses whatever the
+table does not have: another start, another end, a missing guard, record or statement.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import sql_facts as sql
+from sqlglot import exp
+
 from lien.machine import (
     LIVE,
     TABLE,
@@ -27,23 +29,34 @@ from lien.machine import (
     Transition,
 )
 from lien.sqlfile import parse as named_statements
-from sqlglot import exp
 
 SOURCE = Path(__file__).parents[1] / "src" / "lien"
 CLAIM_COLUMNS = frozenset(
-    "state attempt fence claim_token claimed_by claimed_at lease_expires_at cancel_requested".split()
+    {
+        "state",
+        "attempt",
+        "fence",
+        "claim_token",
+        "claimed_by",
+        "claimed_at",
+        "lease_expires_at",
+        "cancel_requested",
+    }
 )
 EFFECTS = {"renew": "lease_expires_at", "request_cancel": "cancel_requested"}
 """Arrows that stay in their state, and the column by which they can be told."""
-CLOCKED = {
-    Guard.DUE: (exp.LT, exp.LTE),
-    Guard.LEASE_OVER: (exp.LT, exp.LTE),
-    Guard.EXPIRED: (exp.LT, exp.LTE),
-}
+CLOCKED = {Guard.DUE, Guard.LEASE_OVER, Guard.EXPIRED}
+"""Guards that say: this time has come by the database's clock."""
 WHOLE = {"postgres"}
-"""Engines that make a transition in one statement; elsewhere the statements of a transition are taken together."""
-READS = "show list attempts find_unique find_closed orphans cancel_requests".split()
-WORDS = {"state": set(State), "reason": set(Reason), "outcome": set(AttemptOutcome)}
+"""Engines that make a transition in one statement; elsewhere it may take several together."""
+VERBS = [name for name in TABLE if name != "request_cancel"]
+VERBS += ["show", "list", "attempts", "find_unique", "find_closed", "orphans", "cancel_requests"]
+"""Statements that every engine has under the same name."""
+WORDS: dict[str, set[str]] = {
+    "state": set(State),
+    "reason": set(Reason),
+    "outcome": set(AttemptOutcome),
+}
 
 Tree = Mapping[str, Mapping[str, str]]
 """Engine, then file, then text."""
@@ -69,6 +82,9 @@ def check(tree: Tree) -> list[str]:
     problems: list[str] = []
     names: dict[str, set[str]] = {}
     for engine, files in tree.items():
+        if not files:
+            problems.append(f"{engine}: there are no .sql files")
+            continue
         statements, bad = read(engine, files)
         problems += bad
         names[engine] = {s.name for s in statements}
@@ -100,7 +116,7 @@ def read(engine: str, files: Mapping[str, str]) -> tuple[list[Checked], list[str
     return found, problems
 
 
-@lru_cache(maxsize=None)
+@cache
 def _facts(text: str, engine: str) -> sql.Facts:
     trees = sql.parse(text, engine)
     if len(trees) != 1:
@@ -113,17 +129,24 @@ def statement_problems(statement: Checked) -> Iterator[str]:
     facts, arrows = statement.facts, statement.arrows
     yield from facts.oddities
     yield from clock_problems(statement)
-    yield from word_problems(facts.tree)
+    yield from word_problems(facts)
     for write in facts.writes:
         yield from write_problems(statement, write)
-    if arrows:
+    choosing = arrows or _picks_for(statement.name)
+    if choosing:
         for pick in facts.picks:
-            yield from pick_problems(statement, pick)
+            yield from pick_problems(statement.engine, choosing, pick)
     for arrow in arrows:
         if not statement.makes(arrow) and not _takes_part(statement, arrow):
             yield f"declares {arrow.name} but makes no such write"
     if statement.engine in WHOLE:
         yield from record_problems([statement], arrows)
+
+
+def _picks_for(name: str) -> tuple[Transition, ...]:
+    """``reap_pick`` only reads, yet what it picks is what ``reap`` will move."""
+    verb = name.removesuffix("_pick")
+    return (TABLE[verb],) if verb != name and verb in TABLE else ()
 
 
 def _takes_part(statement: Checked, arrow: Transition) -> bool:
@@ -178,13 +201,15 @@ def guard_problems(statement: Checked, arrow: Transition, write: sql.Write) -> l
     where, facts = write.where, statement.facts
     problems = []
     if where.states() != set(arrow.source):
-        problems.append(f"{does} starts from {_list(where.states())}, table says {_list(arrow.source)}")
+        starts = _list(where.states())
+        problems.append(f"{does} starts from {starts}, table says {_list(arrow.source)}")
     if arrow.token and not any(where.compares("claim_token", exp.EQ)):
         problems.append(f"{does} does not compare claim_token")
     if not facts.picks:  # otherwise the pick is where these are looked at, under its lock
         problems += _late(statement.engine, arrow.guards, where, does)
+    known = arrow.name != "park"
     if Guard.TASK in arrow.guards and not any(
-        tests.tests_task(facts.task_aliases, known=arrow.name != "park") for tests in (where, *facts.picks)
+        tests.tests_task(facts.task_aliases, known=known) for tests in (where, *facts.picks)
     ):
         problems.append(f"{does} does not test the task")
     if arrow.name == "claim" and not any(where.compares("fence", exp.LT)):
@@ -192,26 +217,29 @@ def guard_problems(statement: Checked, arrow: Transition, write: sql.Write) -> l
     return problems
 
 
-def pick_problems(statement: Checked, pick: sql.Conditions) -> Iterator[str]:
-    """The guards that a row-choosing SELECT lacks: without them its LIMIT fills with the wrong rows."""
-    source = set().union(*(arrow.source for arrow in statement.arrows))
+def pick_problems(
+    engine: str, arrows: tuple[Transition, ...], pick: sql.Conditions
+) -> Iterator[str]:
+    """The guards that a row-choosing SELECT lacks: its LIMIT would fill with the wrong rows."""
+    source = frozenset[State]().union(*(arrow.source for arrow in arrows))
     states = pick.states()
-    if states != source and not (states is None and source == LIVE):
+    if states != set(source) and not (states is None and source == LIVE):
         yield f"picks rows in {_list(states)}, table says {_list(source)}"
-    guards = frozenset.intersection(*(arrow.guards for arrow in statement.arrows))
+    guards = frozenset.intersection(*(arrow.guards for arrow in arrows))
     if Guard.TOKEN in guards and not any(pick.compares("claim_token", exp.EQ)):
         yield "picks rows without comparing claim_token"
-    yield from _late(statement.engine, guards, pick, "picking rows")
+    yield from _late(engine, guards, pick, "picking rows")
 
 
 def _late(engine: str, guards: frozenset[Guard], tests: sql.Conditions, does: str) -> Iterator[str]:
-    for guard in sorted(guards & CLOCKED.keys()):
-        if not any(sql.is_clock(other, engine) for other in tests.compares(guard, *CLOCKED[guard])):
+    for guard in sorted(guards & CLOCKED):
+        past = tests.compares(guard, exp.LT, exp.LTE)
+        if not any(sql.is_clock(other, engine) for other in past):
             yield f"{does} does not compare {guard} with the clock"
 
 
 def record_problems(statements: list[Checked], arrows: tuple[Transition, ...]) -> Iterator[str]:
-    """Attempts and history: what ends an attempt or a job leaves its record, and nothing else does."""
+    """Attempts and history: what ends an attempt or a job leaves its record."""
     deletes = any(s.facts.of(sql.JOB, "delete") for s in statements)
     kept = any(s.facts.of(sql.HISTORY, "insert") for s in statements)
     if deletes and not kept:
@@ -236,17 +264,16 @@ def clock_problems(statement: Checked) -> Iterator[str]:
             yield f"{name} asks a clock in SQL: bind :now"
 
 
-def word_problems(tree: exp.Expression) -> Iterator[str]:
-    """Words compared with state, reason or outcome, or written there, that the state machine does not know."""
+def word_problems(facts: sql.Facts) -> Iterator[str]:
+    """Words for state, reason or outcome that the state machine does not know."""
     for column, known in WORDS.items():
-        used = set().union(
-            *(sql.literals_compared(n, column) or set() for n in tree.find_all(exp.EQ, exp.In))
-        )
-        for insert in tree.find_all(exp.Insert):
-            for write in sql.facts(insert).writes:
-                value = write.values.get(column)
-                used |= sql.outcomes(value) - {"?"} if value is not None else set()
-        yield from (f"{word!r} is no {column}" for word in sorted(used - known))
+        used: set[str] = set()
+        for test in facts.tree.find_all(exp.EQ, exp.In):
+            used |= sql.literals_compared(test, column) or set()
+        values = [write.values.get(column) for write in facts.writes]
+        values += [a.this for a in facts.tree.find_all(exp.Alias) if a.alias == column]
+        used |= set().union(*(sql.outcomes(value) for value in values if value is not None))
+        yield from (f"{word!r} is no {column}" for word in sorted(used - known - {"?"}))
 
 
 def engine_problems(engine: str, statements: list[Checked]) -> Iterator[str]:
@@ -268,7 +295,7 @@ def engine_problems(engine: str, statements: list[Checked]) -> Iterator[str]:
 
 def name_problems(names: Mapping[str, set[str]]) -> Iterator[str]:
     """Verbs that one engine has and another lacks."""
-    for verb in [*(name for name in TABLE if name not in EFFECTS or name == "renew"), *READS]:
+    for verb in VERBS:
         having = sorted(engine for engine in names if verb in names[engine])
         if having:
             for engine in sorted(names.keys() - set(having)):
@@ -289,13 +316,14 @@ def schema_problems(tree: Tree) -> Iterator[str]:
             except ValueError as error:
                 yield f"{place}: {error}"
                 continue
-            yield from (f"{place}: {p}" for t in trees for p in word_problems(t))
+            yield from (f"{place}: {p}" for t in trees for p in word_problems(sql.facts(t)))
 
 
 _OBJECT = re.compile(
-    r"\b(TABLE|INDEX|VIEW|SEQUENCE|FUNCTION|TRIGGER|TYPE|CONSTRAINT)\s+(?:CONCURRENTLY\s+)?(?:IF\s+(?:NOT\s+)?EXISTS\s+)?"
-    r"(?:lien\.)?\"?(\w+)"
+    r"\b(TABLE|INDEX|VIEW|SEQUENCE|FUNCTION|TRIGGER|TYPE|CONSTRAINT)\s+(?:CONCURRENTLY\s+)?"
+    r"(?:IF\s+(?:NOT\s+)?EXISTS\s+)?(?:lien\.)?\"?(\w+)"
 )
+_PROBE = re.compile(r"SELECT 1( FROM sqlite_master)?")
 _SQL = re.compile(
     r"\b(SELECT\s|INSERT\s+(OR\s+\w+\s+)?INTO\b|UPDATE\s+\S+\s+SET\b|DELETE\s+FROM\b"
     r"|(CREATE|ALTER|DROP)\s+(TABLE|INDEX|VIEW|SCHEMA)\b)"
@@ -303,17 +331,26 @@ _SQL = re.compile(
 
 
 def python_problems(sources: Mapping[str, str]) -> Iterator[str]:
-    """SQL in Python files: a driver may ask ``SELECT 1``, a demo has tables of its own, nobody else has any."""
+    """SQL in Python files: a driver may ask ``SELECT 1``, a demo has tables of its own."""
     for file, source in sorted(sources.items()):
         tree = ast.parse(source, file)
-        texts = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr)}
+        docs = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr)}
+        lines = set()
         for node in ast.walk(tree):
-            if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in texts:
-                continue
-            own_tables = file.startswith("demo/") and "lien_" not in node.value
-            probe = file.startswith("drivers/") and node.value == "SELECT 1"
-            if _SQL.search(node.value) and not own_tables and not probe:
-                yield f"{file}:{node.lineno}: SQL belongs into the .sql files of the engines"
+            text = _text(node)
+            own_tables = file.startswith("demo/") and "lien_" not in text
+            probe = file.startswith("drivers/") and _PROBE.fullmatch(text)
+            if id(node) not in docs and _SQL.search(text) and not own_tables and not probe:
+                lines.add(getattr(node, "lineno", 0))
+        for line in sorted(lines):
+            yield f"{file}:{line}: SQL belongs into the .sql files of the engines"
+
+
+def _text(node: ast.AST) -> str:
+    """A string literal's text, an f-string's with ``x`` for each value; else nothing."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text(part) or "x" for part in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def _list(states: set[str] | frozenset[State] | None) -> str:
@@ -322,8 +359,12 @@ def _list(states: set[str] | frozenset[State] | None) -> str:
 
 def engine_files(folder: str = "") -> dict[str, dict[str, str]]:
     """The .sql files of every engine, or those of one folder inside each."""
-    engines = sorted(p for p in (SOURCE / "engines").iterdir() if p.is_dir() and p.name[0] not in "_.")
-    return {e.name: {f.name: f.read_text("utf-8") for f in sorted((e / folder).glob("*.sql"))} for e in engines}
+    engines = [p for p in sorted((SOURCE / "engines").iterdir()) if p.is_dir()]
+    return {
+        engine.name: {f.name: f.read_text("utf-8") for f in sorted((engine / folder).glob("*.sql"))}
+        for engine in engines
+        if engine.name.isidentifier() and not engine.name.startswith("_")
+    }
 
 
 def python_files() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What a SQL statement does to jobs, read off its syntax tree: the writes, the rows it picks, the tests it makes."""
+"""What a SQL statement does to jobs, read off its syntax tree: writes, rows picked, tests made."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ JOB, ATTEMPT, HISTORY = "lien_job", "lien_attempt", "lien_history"
 CLOCKS = {"clock_timestamp"}
 STALE_CLOCKS = {"now", "transaction_timestamp", "statement_timestamp"}
 HOST_CLOCKS = {"unixepoch", "strftime", "datetime", "julianday"}
-_FLIPPED = {exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE, exp.EQ: exp.EQ}
+_WRITING = (exp.Insert, exp.Update, exp.Delete, exp.Copy, exp.Merge, exp.TruncateTable)
+_FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
+    exp.EQ: exp.EQ,
+    exp.LT: exp.GT,
+    exp.LTE: exp.GTE,
+    exp.GT: exp.LT,
+    exp.GTE: exp.LTE,
+}
 
 logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns of every plpgsql body it skips
 
@@ -22,7 +29,7 @@ logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns of every plpgsq
 class Conditions:
     """The conditions that all hold for a row: only what AND joins at the top counts as a guard."""
 
-    terms: tuple[exp.Expression, ...]
+    terms: tuple[exp.Expr, ...]
     names: frozenset[str]
     """What the job's table is called here; the empty name is an unqualified column."""
 
@@ -35,25 +42,28 @@ class Conditions:
                 found = values if found is None else found & values
         return found
 
-    def compares(self, column: str, *kinds: type[exp.Expression]) -> Iterator[exp.Expression]:
+    def compares(self, column: str, *kinds: type[exp.Expr]) -> Iterator[exp.Expr]:
         """What the column is compared with by these operators, whichever side it stands on."""
         for term in self.terms:
-            if type(term) not in _FLIPPED:
+            flipped = _FLIPPED.get(type(term))
+            if flipped is None:
                 continue
             for side, other, kind in (
                 (term.this, term.expression, type(term)),
-                (term.expression, term.this, _FLIPPED[type(term)]),
+                (term.expression, term.this, flipped),
             ):
                 if kind in kinds and is_column(side, column, self.names):
                     yield other
 
     def tests_task(self, aliases: set[str], *, known: bool) -> bool:
-        """Whether it demands that the task is one that the worker knows, or with ``known`` false, that it is not."""
-        for term in self.terms:
-            for column in term.find_all(exp.Column):
-                if column.name in aliases | {"task"} and _negated(column) is not known:
-                    return True
-        return False
+        """Whether it demands a task that the worker knows, or (``known`` false) one that not."""
+        columns = (column for term in self.terms for column in term.find_all(exp.Column))
+        return any(
+            _negated(column) is not known
+            for column in columns
+            if column.name in aliases
+            or (column.name == "task" and isinstance(column.parent, exp.EQ | exp.NEQ | exp.In))
+        )
 
 
 @dataclass(frozen=True)
@@ -62,12 +72,12 @@ class Write:
 
     kind: str
     table: str
-    values: dict[str, exp.Expression | None]
+    values: dict[str, exp.Expr | None]
     where: Conditions
 
     @property
     def lands(self) -> set[str] | None:
-        """The states written, or None when it writes none or they are not there to be read (COPY)."""
+        """The states written; None when it writes none, or from elsewhere (COPY)."""
         value = self.values.get("state")
         return None if value is None else outcomes(value)
 
@@ -76,7 +86,7 @@ class Write:
 class Facts:
     """Everything the rules want to know of one statement."""
 
-    tree: exp.Expression
+    tree: exp.Expr
     writes: tuple[Write, ...]
     picks: tuple[Conditions, ...]
     oddities: tuple[str, ...]
@@ -87,7 +97,7 @@ class Facts:
         return [w for w in self.writes if w.table == table and (not kinds or w.kind in kinds)]
 
 
-def parse(text: str, dialect: str) -> list[exp.Expression]:
+def parse(text: str, dialect: str) -> list[exp.Expr]:
     """The statements of a text.
 
     Raises:
@@ -99,11 +109,11 @@ def parse(text: str, dialect: str) -> list[exp.Expression]:
         raise ValueError(str(error).splitlines()[0]) from error
 
 
-def facts(tree: exp.Expression) -> Facts:
+def facts(tree: exp.Expr) -> Facts:
     """The facts of a parsed statement."""
     writes: list[Write] = []
     oddities: list[str] = []
-    for node in tree.find_all(exp.Insert, exp.Update, exp.Delete, exp.Copy, exp.Merge, exp.TruncateTable):
+    for node in tree.find_all(*_WRITING):
         table = _written(node)
         if table is None or table.name not in {JOB, ATTEMPT, HISTORY}:
             continue
@@ -120,7 +130,7 @@ def facts(tree: exp.Expression) -> Facts:
     return Facts(tree, tuple(writes), picks, tuple(oddities), aliases)
 
 
-def conditions(node: exp.Expression) -> Conditions:
+def conditions(node: exp.Expr) -> Conditions:
     """The conditions of a SELECT, UPDATE or DELETE: WHERE and the ON of its joins."""
     where = node.args.get("where")
     parts = [where.this] if where else []
@@ -129,7 +139,7 @@ def conditions(node: exp.Expression) -> Conditions:
     return Conditions(tuple(term for part in parts for term in _conjuncts(part)), frozenset(names))
 
 
-def is_column(node: exp.Expression, name: str, tables: frozenset[str] | None = None) -> bool:
+def is_column(node: exp.Expr, name: str, tables: frozenset[str] | None = None) -> bool:
     """Whether it is this column, plain or hidden from the planner as ``column || ''``."""
     if isinstance(node, exp.DPipe) and isinstance(node.expression, exp.Literal):
         node = node.this if node.expression.this == "" else node
@@ -139,7 +149,7 @@ def is_column(node: exp.Expression, name: str, tables: frozenset[str] | None = N
 
 
 def literals_compared(
-    node: exp.Expression, column: str, tables: frozenset[str] | None = None
+    node: exp.Expr, column: str, tables: frozenset[str] | None = None
 ) -> set[str] | None:
     """The words a column is compared with by = or IN, or None when this is no such test."""
     if isinstance(node, exp.EQ):
@@ -152,8 +162,8 @@ def literals_compared(
     return words if others and len(words) == len(others) else None
 
 
-def outcomes(value: exp.Expression) -> set[str]:
-    """The words that an expression can come to; ``?`` stands for anything that cannot be read off."""
+def outcomes(value: exp.Expr) -> set[str]:
+    """The words that an expression can come to; ``?`` is anything that cannot be read off."""
     if isinstance(value, exp.Literal) and value.is_string:
         return {value.this}
     if isinstance(value, exp.Case):
@@ -167,7 +177,7 @@ def outcomes(value: exp.Expression) -> set[str]:
     return set() if isinstance(value, exp.Null) else {"?"}
 
 
-def stale_clocks(tree: exp.Expression) -> set[str]:
+def stale_clocks(tree: exp.Expr) -> set[str]:
     """Clocks that stand still within a transaction."""
     found = {n.name.lower() for n in tree.find_all(exp.Anonymous)} & STALE_CLOCKS
     if tree.find(exp.CurrentTimestamp, exp.Localtimestamp, exp.CurrentDate, exp.CurrentTime):
@@ -175,7 +185,7 @@ def stale_clocks(tree: exp.Expression) -> set[str]:
     return found
 
 
-def host_clocks(tree: exp.Expression) -> set[str]:
+def host_clocks(tree: exp.Expr) -> set[str]:
     """Clock functions that the engine's SQL should leave to the driver."""
     found = {n.name.lower() for n in tree.find_all(exp.Anonymous)} & (HOST_CLOCKS | CLOCKS)
     if tree.find(exp.CurrentTimestamp, exp.TimeToStr, exp.CurrentDate, exp.CurrentTime):
@@ -183,7 +193,7 @@ def host_clocks(tree: exp.Expression) -> set[str]:
     return found
 
 
-def bare_clock(tree: exp.Expression) -> bool:
+def bare_clock(tree: exp.Expr) -> bool:
     """Whether a condition calls the volatile clock itself, where no index can serve it."""
     for call in tree.find_all(exp.Anonymous):
         if call.name.lower() not in CLOCKS:
@@ -194,34 +204,33 @@ def bare_clock(tree: exp.Expression) -> bool:
     return False
 
 
-def is_clock(node: exp.Expression, dialect: str) -> bool:
+def is_clock(node: exp.Expr, dialect: str) -> bool:
     """Whether an expression is this moment: a call on PostgreSQL, the bound ``:now`` elsewhere."""
     if dialect == "postgres":
         return any(call.name.lower() in CLOCKS for call in node.find_all(exp.Anonymous))
     return any(mark.name == "now" for mark in node.find_all(exp.Placeholder))
 
 
-def _written(node: exp.Expression) -> exp.Table | None:
+def _written(node: exp.Expr) -> exp.Table | None:
     target = node.this if node.this is not None else next(iter(node.expressions), None)
     if isinstance(target, exp.Schema):
         target = target.this
     return target if isinstance(target, exp.Table) else None
 
 
-def _write(node: exp.Expression, table: exp.Table) -> Write | None:
+def _write(node: exp.Expr, table: exp.Table) -> Write | None:
     if isinstance(node, exp.Insert | exp.Copy):
-        columns = [c.name for c in node.this.expressions] if isinstance(node.this, exp.Schema) else []
+        columns = [c.name for c in node.this.expressions if isinstance(node.this, exp.Schema)]
         source = node.expression if isinstance(node, exp.Insert) else None
         return Write("insert", table.name, _row(columns, source), Conditions((), frozenset()))
     if isinstance(node, exp.Update):
-        values = {e.this.name: e.expression for e in node.expressions if isinstance(e.this, exp.Column)}
-        return Write("update", table.name, values, conditions(node))
+        return Write("update", table.name, _assigned(node), conditions(node))
     if isinstance(node, exp.Delete):
         return Write("delete", table.name, {}, conditions(node))
     return None
 
 
-def _row(columns: list[str], source: exp.Expression | None) -> dict[str, exp.Expression | None]:
+def _row(columns: list[str], source: exp.Expr | None) -> dict[str, exp.Expr | None]:
     """Columns and what an INSERT puts into them, as far as it can be read off."""
     if isinstance(source, exp.Values) and len(source.expressions) == 1:
         values = source.expressions[0].expressions
@@ -229,10 +238,25 @@ def _row(columns: list[str], source: exp.Expression | None) -> dict[str, exp.Exp
         values = source.expressions
     else:
         values = []
-    return dict(zip(columns, values, strict=True)) if len(columns) == len(values) else dict.fromkeys(columns)
+    if len(columns) != len(values) or _only_marks(source):
+        return dict.fromkeys(columns)
+    return dict(zip(columns, values, strict=True))
 
 
-def _oddities(node: exp.Expression, table: str) -> Iterator[str]:
+def _only_marks(source: exp.Expr | None) -> bool:
+    """Whether an INSERT takes a whole row as bound, the bulk way in of engines without COPY."""
+    if not isinstance(source, exp.Values):
+        return False
+    values = [value for row in source.expressions for value in row.expressions]
+    return all(isinstance(value, exp.Placeholder) and not value.name for value in values)
+
+
+def _assigned(update: exp.Update) -> dict[str, exp.Expr | None]:
+    pairs = [e for e in update.expressions if isinstance(e.this, exp.Column)]
+    return {e.this.name: e.expression for e in pairs}
+
+
+def _oddities(node: exp.Expr, table: str) -> Iterator[str]:
     """Ways of writing that the rules cannot follow, or that overwrite a row without a guard."""
     if isinstance(node, exp.Merge | exp.TruncateTable):
         yield f"only INSERT, UPDATE, DELETE and COPY of {table} can be checked"
@@ -241,17 +265,18 @@ def _oddities(node: exp.Expression, table: str) -> Iterator[str]:
         if (conflict and conflict.expressions) or node.args.get("alternative") == "REPLACE":
             yield f"an INSERT into {table} may not overwrite a row that is there"
         values = _row([c.name for c in node.this.expressions], node.expression)
-        if not values or (table != ATTEMPT and values.get("state") is None):
+        seen = values.get("state") is not None or _only_marks(node.expression)
+        if not values or (table != ATTEMPT and not seen):
             yield f"the INSERT into {table} does not show which value goes into which column"
     elif isinstance(node, exp.Update):
         if table != JOB:
             yield f"rows of {table} are written once and never changed"
         if not all(isinstance(e.this, exp.Column) for e in node.expressions):
-            yield f"the UPDATE of {table} must set its columns one by one"
+            yield f"set the columns of {table} one by one"
 
 
 def _picks_jobs(select: exp.Select) -> bool:
-    """Whether it chooses rows of lien_job that something is done to: locked, limited, or copied into a record."""
+    """Whether it chooses the jobs that something is done to: locks, limits or records them."""
     if not any(table.name == JOB for table in _tables(select)):
         return False
     if isinstance(select.parent, exp.Insert):
@@ -261,7 +286,7 @@ def _picks_jobs(select: exp.Select) -> bool:
     return ids and bool(select.args.get("locks") or select.args.get("limit"))
 
 
-def _tables(node: exp.Expression) -> Iterator[exp.Table]:
+def _tables(node: exp.Expr) -> Iterator[exp.Table]:
     source = node.args.get("from_") or node.args.get("from")
     joined = [join.this for join in node.args.get("joins") or ()]
     own = [] if isinstance(node, exp.Select) else [node.this]
@@ -270,13 +295,13 @@ def _tables(node: exp.Expression) -> Iterator[exp.Table]:
             yield item
 
 
-def _conjuncts(node: exp.Expression) -> Iterable[exp.Expression]:
+def _conjuncts(node: exp.Expr) -> Iterable[exp.Expr]:
     if isinstance(node, exp.And):
         return [*_conjuncts(node.this), *_conjuncts(node.expression)]
     return _conjuncts(node.this) if isinstance(node, exp.Paren) else [node]
 
 
-def _negated(node: exp.Expression) -> bool:
+def _negated(node: exp.Expr) -> bool:
     turns = 0
     above = node.parent
     while above is not None and not isinstance(above, exp.Where):

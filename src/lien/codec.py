@@ -18,6 +18,7 @@ MAX_ERROR_CHARS = 2_000
 MAX_TRACEBACK_CHARS = 20_000
 _MAX_DEPTH = 100
 _MAX_INT_DIGITS = 4_000  # below the limit of int(), which the reader would hit
+_INT_BOUND = 10**_MAX_INT_DIGITS
 
 Encoder = Callable[[Any], Any]
 
@@ -63,7 +64,9 @@ class Codec:
         if kind is float:
             return _checked_float(value, path)  # type: ignore[arg-type]
         if depth > _MAX_DEPTH:
-            raise PayloadError(f"{path} is nested deeper than {_MAX_DEPTH} levels or contains itself")
+            raise PayloadError(
+                f"{path} is nested deeper than {_MAX_DEPTH} levels or contains itself"
+            )
         if kind is dict:
             return {
                 self._key(key, path): self._plain(item, f"{path}[{key!r}]", depth + 1)
@@ -82,7 +85,9 @@ class Codec:
     @staticmethod
     def _key(key: object, path: str) -> str:
         if type(key) is not str:
-            raise PayloadError(f"{path} has the key {key!r}: JSON keys are strings; write str(key) yourself")
+            raise PayloadError(
+                f"{path} has the key {key!r}: JSON keys are strings; write str(key) yourself"
+            )
         return checked_text(key, f"key {key!r} of {path}")
 
     @staticmethod
@@ -93,7 +98,7 @@ class Codec:
             PayloadError: the stored text is not JSON.
         """
         try:
-            return json.loads(text)
+            return json.loads(text, parse_constant=_no_number, parse_float=_finite)
         except (ValueError, RecursionError, TypeError) as error:
             raise PayloadError(f"stored payload is not JSON: {error}") from error
 
@@ -105,7 +110,9 @@ def checked_text(text: str, path: str) -> str:
         PayloadError: it contains NUL or a lone surrogate.
     """
     if "\x00" in text:
-        raise PayloadError(f"{path} contains NUL (\\x00), which databases cannot store as text: remove it")
+        raise PayloadError(
+            f"{path} contains NUL (\\x00), which databases cannot store as text: remove it"
+        )
     if not text.isascii():
         try:
             text.encode("utf-8")
@@ -117,9 +124,22 @@ def checked_text(text: str, path: str) -> str:
 
 
 def _checked_int(value: int, path: str) -> int:
-    if value.bit_length() > _MAX_INT_DIGITS * 3:
-        raise PayloadError(f"{path} is an integer of more than {_MAX_INT_DIGITS} digits: pass it as text")
+    if not -_INT_BOUND < value < _INT_BOUND:
+        raise PayloadError(
+            f"{path} is an integer of more than {_MAX_INT_DIGITS} digits: pass it as text"
+        )
     return value
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is not a number")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"{digits} is too large a number")
+    return number
 
 
 def _checked_float(value: float, path: str) -> float:
@@ -138,7 +158,7 @@ def describe_error(error: BaseException) -> tuple[str, str]:
         text = str(error)
     except BaseException:  # noqa: BLE001 - the failure path must not fail
         text = "(its str() raised)"
-    line = storable(f"{name}: {text}" if text else name, MAX_ERROR_CHARS).replace("\n", " ")
+    line = " ".join(storable(f"{name}: {text}" if text else name, MAX_ERROR_CHARS).splitlines())
     try:
         trace = "".join(tracebacks.format_exception(error))
     except BaseException:  # noqa: BLE001 - the failure path must not fail
@@ -148,10 +168,11 @@ def describe_error(error: BaseException) -> tuple[str, str]:
 
 def storable(text: str, limit: int) -> str:
     """Text cleaned of NUL and lone surrogates and cut in the middle to ``limit`` characters."""
+    text = text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
     if len(text) > limit:
         half = (limit - 40) // 2
         text = f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
-    return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+    return text
 
 
 def as_object(value: Any) -> Mapping[str, Any]:

@@ -115,7 +115,9 @@ TABLE: dict[str, Transition] = {
             WAITING,
             "Written in the caller's transaction; runnable when `available_at` has come by the database clock.",
         ),
-        _arrow("promote", _S, _R, "`available_at` has come; any worker, in bounded batches.", Guard.DUE),
+        _arrow(
+            "promote", _S, _R, "`available_at` has come; any worker, in bounded batches.", Guard.DUE
+        ),
         _arrow(
             "park",
             _R,
@@ -132,7 +134,9 @@ TABLE: dict[str, Transition] = {
             "A worker takes it: attempt + 1, a new claim token, a larger fence, a lease.",
             Guard.TASK,
         ),
-        _arrow("renew", _C, _C, "The lease is extended; answers with cancel requests.", Guard.TOKEN),
+        _arrow(
+            "renew", _C, _C, "The lease is extended; answers with cancel requests.", Guard.TOKEN
+        ),
         _arrow("succeed", _C, _OK, "The handler returned.", Guard.TOKEN, closes=True),
         _arrow(
             "fail",

@@ -80,7 +80,9 @@ class Migrations:
         engine = self._store.engine
         server = self._store.run(engine.server)
         if server.too_old is not None:
-            raise ServerTooOld(f"{self._store.masked_url} is {server.name} {server.version}: Lien needs {server.too_old}")
+            raise ServerTooOld(
+                f"{self._store.masked_url} is {server.name} {server.version}: Lien needs {server.too_old}"
+            )
         self.pending()
         done = []
         for migration in engine.migrations:
@@ -91,7 +93,11 @@ class Migrations:
                     break
                 except DatabaseError as error:
                     cause = error.__cause__
-                    if cause is None or classify(cause) is not Kind.RETRYABLE or round_ == _LOCK_ROUNDS - 1:
+                    if (
+                        cause is None
+                        or classify(cause) is not Kind.RETRYABLE
+                        or round_ == _LOCK_ROUNDS - 1
+                    ):
                         raise
                     clock.sleep(random.random() * 2.0)  # noqa: S311 - not a secret
         return done
@@ -105,10 +111,14 @@ class Migrations:
         """
         server = self._store.run(self._store.engine.server)
         if server.too_old is not None:
-            raise ServerTooOld(f"{self._store.masked_url} is {server.name} {server.version}: Lien needs {server.too_old}")
+            raise ServerTooOld(
+                f"{self._store.masked_url} is {server.name} {server.version}: Lien needs {server.too_old}"
+            )
         applied = self.applied()
         pending = self.pending()
         if not applied:
             raise SchemaError(f"{self._store.masked_url} has no Lien tables: run `lien migrate`")
         if len(pending) > 1:  # one behind is what the rule above allows for
-            raise SchemaError(f"{self._store.masked_url} is {len(pending)} migrations behind: run `lien migrate`")
+            raise SchemaError(
+                f"{self._store.masked_url} is {len(pending)} migrations behind: run `lien migrate`"
+            )

@@ -34,7 +34,9 @@ class Backoff:
         for name, value in (("base", self.base), ("cap", self.cap)):
             seconds(f"Backoff({name}=…)", value)
         if self.base > self.cap:
-            raise UsageError(f"Backoff(base={self.base}, cap={self.cap}): base must not be larger than cap")
+            raise UsageError(
+                f"Backoff(base={self.base}, cap={self.cap}): base must not be larger than cap"
+            )
 
     def delay(self, failures: int, jitter: float | None = None) -> float:
         """Seconds to wait after this many failures; finite for every number.
@@ -58,7 +60,12 @@ class Verdict:
 
 
 def decide(
-    *, failures: int, max_failures: int, permanent: bool, backoff: Backoff, after: float | None = None
+    *,
+    failures: int,
+    max_failures: int,
+    permanent: bool,
+    backoff: Backoff,
+    after: float | None = None,
 ) -> Verdict:
     """The meaning of one more failure.
 
@@ -67,13 +74,13 @@ def decide(
         max_failures: the budget; it is spent when failures ≥ max_failures.
         permanent: no later try can help.
         backoff: how long to wait otherwise.
-        after: seconds asked for by the handler instead.
+        after: seconds asked for by the handler instead; no number at all (NaN) asks for nothing.
     """
     if permanent:
         return Verdict(final=True, reason=Reason.PERMANENT, delay=0.0)
     if failures + 1 >= max_failures:
         return Verdict(final=True, reason=Reason.EXHAUSTED, delay=0.0)
-    delay = backoff.delay(failures + 1) if after is None else after
+    delay = backoff.delay(failures + 1) if after is None or math.isnan(after) else after
     return Verdict(final=False, reason=None, delay=min(max(delay, 0.0), MAX_DELAY))
 
 
@@ -86,7 +93,9 @@ def seconds(name: str, value: float, *, least: float = 0.0) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UsageError(f"{name} is {value!r}: give a number of seconds")
     if not math.isfinite(value) or value < least or value > MAX_DELAY:
-        raise UsageError(f"{name} is {value!r}: give seconds from {least:g} to {MAX_DELAY:g} (100 years)")
+        raise UsageError(
+            f"{name} is {value!r}: give seconds from {least:g} to {MAX_DELAY:g} (100 years)"
+        )
     return float(value)
 
 

@@ -36,7 +36,11 @@ class Lien:
     """
 
     def __init__(
-        self, url: str | None = None, *, schema: str | None = None, max_payload_bytes: int = MAX_PAYLOAD_BYTES
+        self,
+        url: str | None = None,
+        *,
+        schema: str | None = None,
+        max_payload_bytes: int = MAX_PAYLOAD_BYTES,
     ) -> None:
         self.codec = Codec(max_payload_bytes)
         self.tasks: dict[str, Task[..., Any]] = {}
@@ -85,7 +89,14 @@ class Lien:
         max_interrupted: int | None = None,
         expires: float | datetime.timedelta | None = None,
     ) -> _Decorator: ...
-    def task(self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any) -> Any:
+    def task(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        **options: Any,
+    ) -> Any:
         """Register a function as a task, as ``@jobs.task`` or ``@jobs.task(queue="mail", timeout=30)``.
 
         Args:
@@ -101,10 +112,14 @@ class Lien:
             return lambda function: self._register(function, name, checked)
         return self._register(function, name, checked)
 
-    def _register(self, function: Callable[..., Any], name: str | None, options: Options) -> Task[..., Any]:
+    def _register(
+        self, function: Callable[..., Any], name: str | None, options: Options
+    ) -> Task[..., Any]:
         if not callable(function) or isinstance(function, type):
             raise UsageError(f"{function!r} is not a function that can be a task")
-        name = checked_name("task name", name if name is not None else getattr(function, "__name__", ""))
+        name = checked_name(
+            "task name", name if name is not None else getattr(function, "__name__", "")
+        )
         known = self.tasks.get(name)
         if known is not None and known.function.__module__ != function.__module__:
             raise UsageError(
@@ -125,7 +140,9 @@ class Lien:
             return self.tasks[name]
         except KeyError:
             names = ", ".join(sorted(self.tasks)) or "none"
-            raise UnknownTask(f"no task {name!r} is registered here (registered: {names})") from None
+            raise UnknownTask(
+                f"no task {name!r} is registered here (registered: {names})"
+            ) from None
 
     # ── enqueue ──
 

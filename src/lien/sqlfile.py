@@ -14,8 +14,10 @@ from importlib.resources import files
 
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _TRANSITION = re.compile(r"^-- transition: ([\w, ]+)\n", re.MULTILINE)
-# A parameter, a string literal, a comment. A cast is written CAST(x AS t), so a colon is always a parameter.
-_TOKEN = re.compile(r"(?<![:\w]):([a-z_]\w*)|('(?:[^']|'')*')|(--[^\n]*)")
+# A parameter, a string literal or a quoted name, a comment. A cast is written CAST(x AS t), so a colon is always a
+# parameter.
+_TOKEN = re.compile(r"""(?<![:\w]):([a-z_]\w*)|('(?:[^']|'')*'|"(?:[^"]|"")*")|(--[^\n]*)""")
+_PLACE = re.compile(r"--[^\n]*|'(?:[^']|'')*'|\blien\.(?=\w)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +39,15 @@ class Statement:
 
 def _render(text: str, style: str) -> str:
     def replace(match: re.Match[str]) -> str:
-        parameter, literal, comment = match.groups()
+        parameter, quoted, comment = match.groups()
         if comment is not None:
             return ""
-        if literal is not None:
-            return literal.replace("%", "%%") if style == "pyformat" else literal
+        if quoted is not None:
+            return quoted.replace("%", "%%") if style == "pyformat" else quoted
         return f"%({parameter})s" if style == "pyformat" else f":{parameter}"
 
     if style == "pyformat":
-        # Outside literals a percent sign is only in quoted names; they need doubling as well.
+        # Between tokens a percent sign is an operator; it needs doubling as well.
         pieces: list[str] = []
         end = 0
         for match in _TOKEN.finditer(text):
@@ -59,14 +61,13 @@ def placed_in_schema(schema: str) -> Callable[[str], str]:
     """Replace the schema ``lien.`` by another one, quoted; inside string literals too (``'lien.lien_fence'``)."""
     quoted = '"' + schema.replace('"', '""') + '".'
 
-    def place(text: str) -> str:
-        def literal(match: re.Match[str]) -> str:
-            return match[0].replace("lien.lien_", quoted.replace("'", "''") + "lien_")
+    def place(match: re.Match[str]) -> str:
+        found = match[0]
+        if found.startswith("'"):
+            return found.replace("lien.lien_", quoted.replace("'", "''") + "lien_")
+        return found if found.startswith("--") else quoted
 
-        text = re.sub(r"'(?:[^']|'')*lien\.lien_(?:[^']|'')*'", literal, text)
-        return re.sub(r"\blien\.(?=\w)", lambda _: quoted, text)
-
-    return place
+    return lambda text: _PLACE.sub(place, text)
 
 
 def placed_with_prefix(prefix: str) -> Callable[[str], str]:

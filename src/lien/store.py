@@ -43,7 +43,9 @@ class Store:
         self.engine, self.connector = _open(url, schema)
         self._lock = threading.Lock()
         self._kept: list[tuple[OwnDriver, float]] = []
-        self._akept: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, list[tuple[OwnAsyncDriver, float]]]
+        self._akept: weakref.WeakKeyDictionary[
+            asyncio.AbstractEventLoop, list[tuple[OwnAsyncDriver, float]]
+        ]
         self._akept = weakref.WeakKeyDictionary()
         self._pid = os.getpid()
 
@@ -86,7 +88,9 @@ class Store:
         for round_ in range(_ROUNDS):
             try:
                 driver = await self._atake()
-                if driver is None:  # an embedded database: the whole operation is carried to a thread, in one hop
+                if (
+                    driver is None
+                ):  # an embedded database: the whole operation is carried to a thread, in one hop
                     return await asyncio.to_thread(self.run, verb, *args, **kwargs)
                 try:
                     result = await arun(verb(*args, **kwargs), driver)
@@ -198,7 +202,9 @@ class Store:
                 raise
             raise known from error
 
-    async def arun_on(self, connection: object, verb: Callable[P, Op[R]], *args: P.args, **kwargs: P.kwargs) -> R:
+    async def arun_on(
+        self, connection: object, verb: Callable[P, Op[R]], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
         """The same for asynchronous connections; a synchronous one is used directly and blocks for its round trip."""
         driver = self._borrow(connection)
         try:
@@ -219,7 +225,9 @@ class Store:
         """A driver for the caller's connection, by its type; never imports what the caller has not imported."""
         psycopg: Any = sys.modules.get("psycopg")
         engine = ""
-        if psycopg is not None and isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
+        if psycopg is not None and isinstance(
+            connection, psycopg.Connection | psycopg.AsyncConnection
+        ):
             engine = "postgresql"
         elif isinstance(connection, sqlite3.Connection):
             engine = "sqlite"
@@ -287,7 +295,11 @@ def _open(url: str, schema: str | None) -> tuple[Engine, Connector]:
             parts = urlsplit(url)
             path = unquote(parts.path)[1:]  # sqlite:///relative.db, sqlite:////absolute.db
             if parts.netloc or not path or path == ":memory:":
-                raise UsageError(f"{url} names no file: write sqlite:///file.db or sqlite:////absolute/path/file.db")
+                raise UsageError(
+                    f"{url} names no file: write sqlite:///file.db or sqlite:////absolute/path/file.db"
+                )
             durability = "normal" if "durability=normal" in parts.query.split("&") else "full"
             return Sqlite(schema or "lien_"), SqliteConnector(path, durability=durability)
-    raise UsageError(f"{scheme}:// is not a database that Lien knows: use postgresql:// or sqlite:///")
+    raise UsageError(
+        f"{scheme}:// is not a database that Lien knows: use postgresql:// or sqlite:///"
+    )

@@ -68,7 +68,9 @@ class Call:
 class Task(Generic[P, R]):
     """A registered function. Calling it runs it here and now; ``enqueue`` hands it to a worker."""
 
-    def __init__(self, door: Door, function: Callable[..., Any], name: str, options: Options) -> None:
+    def __init__(
+        self, door: Door, function: Callable[..., Any], name: str, options: Options
+    ) -> None:
         self.function = function
         self.name = name
         self.options = options
@@ -81,7 +83,9 @@ class Task(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the function itself, without any job."""
         if self._signature.takes_context:
-            raise UsageError(f"task {self.name} wants a Context: call {self.name}.function(ctx, …) with one of your own")
+            raise UsageError(
+                f"task {self.name} wants a Context: call {self.name}.function(ctx, …) with one of your own"
+            )
         result: R = self.function(*args, **kwargs)
         return result
 
@@ -189,7 +193,9 @@ class Task(Generic[P, R]):
                 raise type(error)(f"call {index}: {error}") from error
         return jobs
 
-    def arguments(self, named: Mapping[str, Any], context: Context) -> tuple[list[Any], dict[str, Any]]:
+    def arguments(
+        self, named: Mapping[str, Any], context: Context
+    ) -> tuple[list[Any], dict[str, Any]]:
         """How to call the function with stored arguments.
 
         Raises:
@@ -217,7 +223,9 @@ class Bound(Generic[P, R]):
             UnsupportedConnection: Lien knows no such connection.
             DatabaseError: the database refused or is away (on the caller's connection: its driver's own error).
         """
-        return self._task._door.enqueue_jobs([self._task.job(self._options, args, kwargs)], self._on)[0]  # noqa: SLF001
+        return self._task._door.enqueue_jobs(
+            [self._task.job(self._options, args, kwargs)], self._on
+        )[0]  # noqa: SLF001
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """The same, awaited."""
@@ -239,7 +247,9 @@ class Bound(Generic[P, R]):
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
         """A checked call, with these options, for `Lien.enqueue_many`; the connection is given there."""
         if self._on is not None:
-            raise UsageError("give the connection to enqueue_many(…, on=connection), not to using() of each call")
+            raise UsageError(
+                "give the connection to enqueue_many(…, on=connection), not to using() of each call"
+            )
         return Call(self._task.job(self._options, args, kwargs))
 
 
@@ -254,8 +264,12 @@ class Signature:
             parameters = parameters[1:]
         self._signature = inspect.Signature(parameters)
         self._leading = [p for p in parameters if p.kind is inspect.Parameter.POSITIONAL_ONLY]
-        self._spread = next((p.name for p in parameters if p.kind is inspect.Parameter.VAR_POSITIONAL), None)
-        self._extra = next((p.name for p in parameters if p.kind is inspect.Parameter.VAR_KEYWORD), None)
+        self._spread = next(
+            (p.name for p in parameters if p.kind is inspect.Parameter.VAR_POSITIONAL), None
+        )
+        self._extra = next(
+            (p.name for p in parameters if p.kind is inspect.Parameter.VAR_KEYWORD), None
+        )
         if self._spread is not None:  # what stands before *args must be passed by position as well
             self._leading = [p for p in parameters if p.kind in _POSITIONAL]
 
@@ -274,11 +288,15 @@ class Signature:
         if self._extra is not None:
             extra = named.pop(self._extra, {})
             if both := named.keys() & extra.keys():
-                raise SignatureError(f"task {self._name}: {sorted(both)} given by position and by name")
+                raise SignatureError(
+                    f"task {self._name}: {sorted(both)} given by position and by name"
+                )
             named |= extra
         return named
 
-    def positioned(self, named: Mapping[str, Any], context: Context) -> tuple[list[Any], dict[str, Any]]:
+    def positioned(
+        self, named: Mapping[str, Any], context: Context
+    ) -> tuple[list[Any], dict[str, Any]]:
         kwargs = dict(named)
         args: list[Any] = [context] if self.takes_context else []
         for parameter in self._leading:
@@ -318,7 +336,9 @@ def checked_name(what: str, value: object) -> str:
     if not isinstance(value, str):
         raise UsageError(f"{what} is {value!r}: give a text")
     if not value or len(value) > MAX_NAME_CHARS:
-        raise UsageError(f"{what} has {len(value)} characters: give a text of 1 to {MAX_NAME_CHARS}")
+        raise UsageError(
+            f"{what} has {len(value)} characters: give a text of 1 to {MAX_NAME_CHARS}"
+        )
     try:
         return checked_text(value, what)
     except PayloadError as error:
@@ -366,7 +386,9 @@ def _priority(value: object) -> int:
         return PRIORITIES[value]
     if isinstance(value, int) and not isinstance(value, bool) and value in PRIORITIES.values():
         return value
-    raise UsageError(f"priority is {value!r}: give one of {', '.join(PRIORITIES)}, or 0 (critical) to 3 (low)")
+    raise UsageError(
+        f"priority is {value!r}: give one of {', '.join(PRIORITIES)}, or 0 (critical) to 3 (low)"
+    )
 
 
 def _duration(name: str, value: object, *, least: float = 0.0) -> float:
@@ -379,7 +401,9 @@ def _moment(value: object) -> datetime.datetime:
     if not isinstance(value, datetime.datetime):
         raise UsageError(f"at is {value!r}: give an aware datetime, or delay=… in seconds")
     if value.utcoffset() is None:
-        raise UsageError(f"at is {value!r}, which has no time zone: use datetime.now(UTC) + …, or delay=… in seconds")
+        raise UsageError(
+            f"at is {value!r}, which has no time zone: use datetime.now(UTC) + …, or delay=… in seconds"
+        )
     if not 1971 <= value.year <= 9000:  # noqa: PLR2004 - what every engine stores with room to add to
         raise UsageError(f"at is {value!r}: give a year from 1971 to 9000")
     return value

@@ -26,7 +26,9 @@ _REFUSED_CLASSES = frozenset({"22", "23"})
 
 # https://www.sqlite.org/rescode.html, primary codes
 _SQLITE_BUSY = frozenset({5, 6})
-_SQLITE_GONE = frozenset({8, 10, 11, 13, 14, 26})  # read-only, I/O, corrupt, full, cannot open, not a database
+_SQLITE_GONE = frozenset(
+    {8, 10, 11, 13, 14, 26}
+)  # read-only, I/O, corrupt, full, cannot open, not a database
 _SQLITE_REFUSED = frozenset({18, 19, 20})  # too big, constraint, mismatch
 
 
@@ -54,7 +56,9 @@ def _postgres(error: BaseException) -> Kind:  # noqa: PLR0911 - a table
     state: str | None = getattr(error, "sqlstate", None)
     if state is None:
         # Without a code the error is the client's own: the connection broke, or never came to be.
-        return Kind.DISCONNECTED if _is_a(error, "OperationalError", "InterfaceError") else Kind.OTHER
+        return (
+            Kind.DISCONNECTED if _is_a(error, "OperationalError", "InterfaceError") else Kind.OTHER
+        )
     if state in _DISCONNECTED_STATES or state.startswith("08"):
         return Kind.DISCONNECTED
     if state in _RETRYABLE_STATES:
@@ -93,7 +97,9 @@ def translate(error: BaseException, where: str) -> LienError:
         case Kind.DISCONNECTED:
             return DatabaseUnavailable(f"{where} cannot be reached: {line}")
         case Kind.SCHEMA:
-            return SchemaError(f"{where} has no (or older) Lien tables: run `lien migrate` ({line})")
+            return SchemaError(
+                f"{where} has no (or older) Lien tables: run `lien migrate` ({line})"
+            )
         case Kind.RETRYABLE:
             return DatabaseError(f"{where} was busy for too long, nothing was changed: {line}")
         case _:
@@ -109,4 +115,8 @@ def first_line(error: BaseException) -> str:
 def mask_secrets(text: str) -> str:
     """Replace passwords in URLs and in ``password=…`` by stars."""
     text = re.sub(r"(\w+://[^\s:/@]*):[^\s@]+@", r"\1:***@", text)
-    return re.sub(r"(?i)\b((?:ssl)?password|passfile|secret|token)(\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)", r"\1\2***", text)
+    return re.sub(
+        r"(?i)\b((?:ssl)?password|passfile|secret|token)(\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)",
+        r"\1\2***",
+        text,
+    )

@@ -45,6 +45,9 @@ class Wakeup(Protocol):
     def wait(self, seconds: float) -> bool:
         """Block until a hint comes (True) or ``seconds`` have passed (False). Raises when the source is broken."""
 
+    def check(self) -> None:
+        """Ask the source whether it still works: a connection cut without a word shows itself here. Raises then."""
+
     def interrupt(self) -> None:
         """Make ``wait`` return at once, from any thread."""
 

@@ -48,7 +48,10 @@ class PsycopgDriver:
             case Pipe(commands):
                 with self.connection.pipeline():
                     sent = [self._step(step) for step in commands]
-                return [[self._rows(c) for c in s] if isinstance(s, list) else self._rows(s) for s in sent]
+                return [
+                    [self._rows(c) for c in s] if isinstance(s, list) else self._rows(s)
+                    for s in sent
+                ]
             case Copy(rows=rows):
                 with self.connection.cursor() as cursor, cursor.copy(_sql(command)) as copy:
                     for row in rows:
@@ -59,7 +62,11 @@ class PsycopgDriver:
                 return None
             case _:
                 answer = self._step(command)
-                return [self._rows(c) for c in answer] if isinstance(answer, list) else self._rows(answer)
+                return (
+                    [self._rows(c) for c in answer]
+                    if isinstance(answer, list)
+                    else self._rows(answer)
+                )
 
     def _step(self, command: Command) -> Any:
         match command:
@@ -94,7 +101,9 @@ class PsycopgDriver:
             not self.connection.autocommit or self.connection.info.transaction_status != _IDLE
         )
         self._begun = True
-        return self.connection.execute("SAVEPOINT lien_op" if self._savepoint else "BEGIN ISOLATION LEVEL READ COMMITTED")
+        return self.connection.execute(
+            "SAVEPOINT lien_op" if self._savepoint else "BEGIN ISOLATION LEVEL READ COMMITTED"
+        )
 
     _savepoint = False
 
@@ -142,7 +151,8 @@ class AsyncPsycopgDriver:
                 async with self.connection.pipeline():
                     sent = [await self._step(step) for step in commands]
                 return [
-                    [await self._rows(c) for c in s] if isinstance(s, list) else await self._rows(s) for s in sent
+                    [await self._rows(c) for c in s] if isinstance(s, list) else await self._rows(s)
+                    for s in sent
                 ]
             case Copy(rows=rows):
                 async with self.connection.cursor() as cursor, cursor.copy(_sql(command)) as copy:
@@ -154,7 +164,11 @@ class AsyncPsycopgDriver:
                 return None
             case _:
                 answer = await self._step(command)
-                return [await self._rows(c) for c in answer] if isinstance(answer, list) else await self._rows(answer)
+                return (
+                    [await self._rows(c) for c in answer]
+                    if isinstance(answer, list)
+                    else await self._rows(answer)
+                )
 
     async def _step(self, command: Command) -> Any:
         match command:
@@ -166,7 +180,9 @@ class AsyncPsycopgDriver:
                 return await self._begin()
             case Commit():
                 self._begun = False
-                return await self.connection.execute("RELEASE lien_op" if self._savepoint else "COMMIT")
+                return await self.connection.execute(
+                    "RELEASE lien_op" if self._savepoint else "COMMIT"
+                )
             case Rollback():
                 self._begun = False
                 return await self.connection.execute(
@@ -274,7 +290,9 @@ class PsycopgConnector:
         return PsycopgDriver(self._open("lien"), borrowed=False)
 
     async def aconnect(self) -> AsyncPsycopgDriver:
-        connection = await psycopg.AsyncConnection.connect(self._url, autocommit=True, **self._options("lien"))
+        connection = await psycopg.AsyncConnection.connect(
+            self._url, autocommit=True, **self._options("lien")
+        )
         return AsyncPsycopgDriver(connection, borrowed=False)
 
     def wakeup(self, channel: str) -> Listener:

@@ -69,13 +69,17 @@ class Engine(Protocol):
     def enqueue(self, job: NewJob, *, id: int | None = None) -> Op[Enqueued]:
         """Write one job in the surrounding transaction; an equal live unique key answers with the older job."""
 
-    def enqueue_many(self, jobs: Sequence[NewJob], *, ids: Sequence[int] | None = None) -> Op[list[Enqueued]]:
+    def enqueue_many(
+        self, jobs: Sequence[NewJob], *, ids: Sequence[int] | None = None
+    ) -> Op[list[Enqueued]]:
         """Write many jobs, all or none, in the order given; under these ids where they were reserved."""
 
     def enqueue_again(self, jobs: Sequence[NewJob], ids: Sequence[int]) -> Op[list[Enqueued]]:
         """Repeat an enqueue whose outcome is unknown under its reserved ids; never makes a second job."""
 
-    def cycle(self, acks: Sequence[Ack], claim: ClaimRequest | None, promote: Promote | None) -> Op[Cycle]:
+    def cycle(
+        self, acks: Sequence[Ack], claim: ClaimRequest | None, promote: Promote | None
+    ) -> Op[Cycle]:
         """Acknowledge, promote what is due and claim, in one commit and as few round trips as the driver can."""
 
     def finish(self, acks: Sequence[Ack]) -> Op[Cycle]:

@@ -32,7 +32,9 @@ from lien.model import (
 )
 from lien.sqlfile import load, placed_in_schema
 
-_START = datetime.datetime(1900, 1, 1, tzinfo=datetime.UTC)  # the CHECK on available_at allows nothing earlier
+_START = datetime.datetime(
+    1900, 1, 1, tzinfo=datetime.UTC
+)  # the CHECK on available_at allows nothing earlier
 _MAX_ID = 2**63 - 1
 _OLDEST_SERVER = 130_000
 _PARTITION_DAYS = 8
@@ -56,7 +58,9 @@ class Postgres:
 
         def place(text: str) -> str:
             text = text.replace("'lien.lien_channel'", f"'{self.channel}'")
-            return in_schema(text.replace("'lien.lien_schema'", "'" + schema.replace("'", "''") + "'"))
+            return in_schema(
+                text.replace("'lien.lien_schema'", "'" + schema.replace("'", "''") + "'")
+            )
 
         self.place = place
         self.statements = load(__name__, place)
@@ -80,9 +84,13 @@ class Postgres:
             if rows:
                 return Enqueued(rows[0][0], created=False)
             # The older job ended between the two statements: its key is free again.
-        raise DatabaseError(f"unique key {job.unique_key!r} of queue {job.queue!r} was never free nor found")
+        raise DatabaseError(
+            f"unique key {job.unique_key!r} of queue {job.queue!r} was never free nor found"
+        )
 
-    def enqueue_many(self, jobs: Sequence[NewJob], *, ids: Sequence[int] | None = None) -> Op[list[Enqueued]]:
+    def enqueue_many(
+        self, jobs: Sequence[NewJob], *, ids: Sequence[int] | None = None
+    ) -> Op[list[Enqueued]]:
         done: dict[int, Enqueued] = {}
         plain = [i for i, job in enumerate(jobs) if job.unique_key is None]
         # In key order, so that two bulk enqueues of the same keys cannot wait for one another.
@@ -98,7 +106,9 @@ class Postgres:
         for i in keyed:
             done[i] = yield from self.enqueue(jobs[i], id=ids[i])
         if plain:
-            yield Copy(self.statements["enqueue_copy"], [_copy_row(jobs[i], ids[i], clock) for i in plain])
+            yield Copy(
+                self.statements["enqueue_copy"], [_copy_row(jobs[i], ids[i], clock) for i in plain]
+            )
             yield self._fetch("wake", queues=sorted({jobs[i].queue for i in plain}))
         yield Commit()
         return [done.get(i) or Enqueued(id) for i, id in enumerate(ids)]
@@ -128,11 +138,15 @@ class Postgres:
 
     # ── the pump ──
 
-    def cycle(self, acks: Sequence[Ack], claim: ClaimRequest | None, promote: Promote | None) -> Op[Cycle]:
+    def cycle(
+        self, acks: Sequence[Ack], claim: ClaimRequest | None, promote: Promote | None
+    ) -> Op[Cycle]:
         finishes, batches = self._finishes(acks)
         commands: list[Fetch | Begin | Commit] = [Begin(), self._fetch("settings"), *finishes]
         if promote is not None:
-            commands.append(self._fetch("promote", floor=promote.floor or _START, limit=promote.limit))
+            commands.append(
+                self._fetch("promote", floor=promote.floor or _START, limit=promote.limit)
+            )
         if claim is not None:
             commands.append(self._claim(claim))
         commands.append(Commit())
@@ -140,7 +154,9 @@ class Postgres:
         answers = answers[2:-1]
         ended, unacknowledged = _ended(batches, answers[: len(finishes)])
         rest = list(answers[len(finishes) :])
-        promoted, promoted_floor, next_due = rest.pop(0)[0] if promote is not None else (0, None, None)
+        promoted, promoted_floor, next_due = (
+            rest.pop(0)[0] if promote is not None else (0, None, None)
+        )
         claims, parked = _claims(claim, rest.pop(0)) if claim is not None else ([], 0)
         return Cycle(ended, unacknowledged, promoted, promoted_floor, next_due, claims, parked)
 
@@ -182,7 +198,9 @@ class Postgres:
         return statements, list(batches.values())
 
     def park(self, queue: str, priority: int, tasks: Sequence[str], limit: int) -> Op[int]:
-        rows = yield self._fetch("park", queue=queue, priority=priority, tasks=list(tasks), limit=limit)
+        rows = yield self._fetch(
+            "park", queue=queue, priority=priority, tasks=list(tasks), limit=limit
+        )
         return len(rows)
 
     def unpark(self, tasks: Sequence[str], limit: int) -> Op[int]:
@@ -191,7 +209,10 @@ class Postgres:
 
     def orphans(self, tokens: Sequence[UUID]) -> Op[list[Ack]]:
         rows = yield self._fetch("orphans", tokens=list(tokens))
-        return [Ack(id, attempt, token, "release", AttemptOutcome.RELEASED, started=False) for id, attempt, token in rows]
+        return [
+            Ack(id, attempt, token, "release", AttemptOutcome.RELEASED, started=False)
+            for id, attempt, token in rows
+        ]
 
     # ── leases ──
 
@@ -206,7 +227,9 @@ class Postgres:
         missing = [h for h in held if h.id not in renewed]
         locked: frozenset[int] = frozenset()
         if missing:
-            still = yield self._fetch("still_held", ids=[h.id for h in missing], tokens=[h.token for h in missing])
+            still = yield self._fetch(
+                "still_held", ids=[h.id for h in missing], tokens=[h.token for h in missing]
+            )
             locked = frozenset(row[0] for row in still)
         return Renewal(
             renewed=renewed,
@@ -221,7 +244,10 @@ class Postgres:
 
     def reap(self, limit: int) -> Op[list[Reaped]]:
         rows = yield self._fetch("reap", limit=limit)
-        return [Reaped(id, n, worker, State(state), _reason(reason)) for id, n, worker, state, reason in rows]
+        return [
+            Reaped(id, n, worker, State(state), _reason(reason))
+            for id, n, worker, state, reason in rows
+        ]
 
     def expire(self, limit: int) -> Op[int]:
         rows = yield self._fetch("expire", limit=limit)
@@ -366,20 +392,30 @@ def _ack_params(kind: str, token: UUID, batch: Sequence[Ack]) -> dict[str, Any]:
                 "tracebacks": [ack.traceback for ack in batch],
             }
         case "snooze":
-            params |= {"delays": [ack.delay for ack in batch], "untils": [ack.until for ack in batch]}
+            params |= {
+                "delays": [ack.delay for ack in batch],
+                "untils": [ack.until for ack in batch],
+            }
         case "release":
-            params |= {"starteds": [ack.started for ack in batch], "errors": [ack.error for ack in batch]}
+            params |= {
+                "starteds": [ack.started for ack in batch],
+                "errors": [ack.error for ack in batch],
+            }
     return params
 
 
-def _ended(batches: Sequence[list[Ack]], answers: Sequence[list[Row]]) -> tuple[list[Ended], list[Ack]]:
+def _ended(
+    batches: Sequence[list[Ack]], answers: Sequence[list[Row]]
+) -> tuple[list[Ended], list[Ack]]:
     ended: list[Ended] = []
     missing: list[Ack] = []
     for batch, rows in zip(batches, answers, strict=True):
         if batch[0].kind == "succeed":
             ended += [Ended(row[0], State.SUCCEEDED, None) for row in rows]
         else:
-            ended += [Ended(id, State(state), _reason(reason), at) for id, state, reason, at in rows]
+            ended += [
+                Ended(id, State(state), _reason(reason), at) for id, state, reason, at in rows
+            ]
         if len(rows) < len(batch):
             done = {row[0] for row in rows}
             missing += [ack for ack in batch if ack.id not in done]
@@ -391,7 +427,9 @@ def _claims(request: ClaimRequest, rows: Sequence[Row]) -> tuple[list[Claim], in
     if rows and rows[-1][0] is None:
         parked = rows[-1][-1]
         rows = rows[:-1]
-    if len(rows) > request.limit:  # the planner trap of claims: must never happen, must never pass unnoticed
+    if (
+        len(rows) > request.limit
+    ):  # the planner trap of claims: must never happen, must never pass unnoticed
         raise DatabaseError(f"a claim of {request.limit} returned {len(rows)} rows")
     token = request.token
     claims = [Claim(*row[:-1], token) for row in rows]

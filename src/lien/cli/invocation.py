@@ -1,0 +1,36 @@
+"""What one call of the command line was given, wherever on the line it stood."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lien.cli import urls
+from lien.drivers.classify import mask_secrets
+
+
+@dataclass(slots=True)
+class Invocation:
+    """The global options, and the secrets that no message may hold."""
+
+    app: str | None = None
+    url: str | None = None
+    schema: str | None = None
+    json: bool = False
+    verbose: bool = False
+    no_color: bool = False
+    secrets: set[str] = field(default_factory=set)
+
+    @property
+    def color(self) -> bool | None:
+        """As click wants it: False for never, None for a terminal only."""
+        return False if self.no_color else None
+
+    def know(self, url: str) -> None:
+        """Remember the secrets of a URL."""
+        self.secrets |= urls.secrets(url)
+
+    def scrub(self, text: str) -> str:
+        """The text without any secret known."""
+        for secret in sorted(self.secrets, key=len, reverse=True):
+            text = text.replace(secret, "***")
+        return mask_secrets(text)

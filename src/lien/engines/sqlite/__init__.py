@@ -1,0 +1,586 @@
+"""SQLite 3.37 and later: what is sent, in which order, and what the rows mean.
+
+One writer at a time: inside Begin (BEGIN IMMEDIATE) what was read stays true until Commit, so a
+transition may be several statements. Each of them tests its own guards all the same. ``:now`` is
+bound by the driver: the host's clock, in microseconds, one moment for all statements of a
+transaction. Lists travel as one JSON parameter.
+"""
+
+from __future__ import annotations
+
+import builtins
+import datetime
+import json
+import re
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+from uuid import UUID
+
+from lien.commands import Begin, Commit, Copy, Fetch, Op, Rollback, Row, Script
+from lien.engines.contract import Migration, Server
+from lien.engines.schema import load_migrations
+from lien.errors import DatabaseError, UsageError
+from lien.machine import AttemptOutcome, Reason, State
+from lien.model import (
+    Ack,
+    AttemptRecord,
+    Claim,
+    ClaimRequest,
+    Cycle,
+    Ended,
+    Enqueued,
+    Held,
+    JobFilter,
+    JobRecord,
+    NewJob,
+    Promote,
+    Reaped,
+    Renewal,
+)
+from lien.sqlfile import load, placed_with_prefix
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+_MAX = 2**63 - 1
+_OLDEST = (3, 37)  # STRICT tables
+_PREFIX = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_UNIQUE_ROUNDS = 100
+
+
+class Sqlite:
+    """The operations of `lien.engines.contract.Engine` on SQLite.
+
+    Args:
+        prefix: what the names of all tables begin with.
+
+    Raises:
+        UsageError: the prefix is not an identifier.
+    """
+
+    name = "sqlite"
+    reserves_ids = False
+    """A commit here is known to have happened or not, so no enqueue needs an id beforehand."""
+
+    def __init__(self, prefix: str = "lien_") -> None:
+        if not _PREFIX.fullmatch(prefix) or prefix.lower().startswith("sqlite_"):
+            raise UsageError(
+                f"prefix={prefix!r}: use letters, digits and _, no digit or sqlite_ first"
+            )
+        self.prefix = prefix
+        self.channel = prefix + "channel"
+        self.place = placed_with_prefix(prefix)
+        self.statements = load(__name__, self.place)
+        self.migrations: tuple[Migration, ...] = load_migrations(__name__, self.place)
+
+    def _fetch(self, name: str, /, **params: Any) -> Fetch:
+        return Fetch(self.statements[name], params)
+
+    # ── enqueue ──
+
+    def reserve(self, n: int) -> Op[list[int]]:
+        ids, _ = yield from self._reserve(n)
+        return list(ids)
+
+    def _reserve(self, n: int) -> Op[tuple[Sequence[int], int]]:
+        rows = yield self._fetch("reserve", n=n)
+        if not rows:
+            table = self.prefix + "job"
+            raise DatabaseError(
+                f"sqlite_sequence lacks its row of {table}: ids could be given twice"
+            )
+        last, now = rows[0]
+        return range(last - n + 1, last + 1), now
+
+    def enqueue(self, job: NewJob, *, id: int | None = None) -> Op[Enqueued]:
+        for _ in range(_UNIQUE_ROUNDS):
+            rows = yield Fetch(self.statements["enqueue"], _job_params(job, id))
+            if rows:
+                return Enqueued(rows[0][0])
+            found = yield from self._find_unique(job.queue, None, job.unique_key)
+            if found:
+                return found
+            # The older job ended between the two statements: its key is free again.
+        raise DatabaseError(
+            f"unique key {job.unique_key!r} of queue {job.queue!r} was never free nor found"
+        )
+
+    def enqueue_many(
+        self, jobs: Sequence[NewJob], *, ids: Sequence[int] | None = None
+    ) -> Op[list[Enqueued]]:
+        done: dict[int, Enqueued] = {}
+        yield Begin()
+        reserved, now = yield from self._reserve(len(jobs) if ids is None else 0)
+        if ids is None:
+            ids = reserved
+        plain = [i for i, job in enumerate(jobs) if job.unique_key is None]
+        if len(plain) < len(jobs):
+            for i, job in enumerate(jobs):
+                if job.unique_key is not None:
+                    done[i] = yield from self.enqueue(job, id=ids[i])
+        rows = (_copy_row(jobs[i], ids[i], now) for i in plain)
+        yield Copy(self.statements["enqueue_copy"], rows)
+        yield Commit()
+        return [done.get(i) or Enqueued(id) for i, id in enumerate(ids)]
+
+    def enqueue_again(self, jobs: Sequence[NewJob], ids: Sequence[int]) -> Op[list[Enqueued]]:
+        yield Begin()
+        created: set[int] = set()
+        for job, id in zip(jobs, ids, strict=True):
+            rows = yield Fetch(self.statements["enqueue"], _job_params(job, id))
+            created |= {row[0] for row in rows}
+        finished = yield self._fetch("find_finished", ids=json.dumps(list(ids)))
+        over = {row[0] for row in finished}
+        if over:  # the first try had been committed, all of it, and some of its jobs are over
+            yield Rollback()
+            created = set()
+        found = []
+        for job, id in zip(jobs, ids, strict=True):
+            older = None
+            if id not in created and id not in over and job.unique_key is not None:
+                older = yield from self._find_unique(job.queue, None, job.unique_key)
+            found.append(older if older and older.id != id else Enqueued(id))
+        if not over:
+            yield Commit()
+        return found
+
+    def _find_unique(
+        self, queue: str, tenant: str | None, unique_key: str | None
+    ) -> Op[Enqueued | None]:
+        rows = yield self._fetch("find_unique", queue=queue, tenant=tenant, unique_key=unique_key)
+        return Enqueued(rows[0][0], created=False) if rows else None
+
+    # ── the pump ──
+
+    def cycle(
+        self, acks: Sequence[Ack], claim: ClaimRequest | None, promote: Promote | None
+    ) -> Op[Cycle]:
+        if not acks:
+            rows = yield self._look(claim, promote)
+            due, next_due, runnable = rows[0]
+            if not due and not runnable:
+                return Cycle(next_due=next_due if promote is not None else None)
+        yield Begin()
+        ended, unacknowledged = yield from self._acknowledge(acks)
+        promoted, promoted_floor, next_due = yield from self._promote(promote)
+        claims, parked = yield from self._claim(claim)
+        yield Commit()
+        return Cycle(ended, unacknowledged, promoted, promoted_floor, next_due, claims, parked)
+
+    def finish(self, acks: Sequence[Ack]) -> Op[Cycle]:
+        return self.cycle(acks, None, None)
+
+    def find_closed(self, acks: Sequence[Ack]) -> Op[set[int]]:
+        closed: set[int] = set()
+        for token, batch in groupby(sorted(acks, key=lambda a: a.token.int), key=lambda a: a.token):
+            ids = json.dumps([ack.id for ack in batch])
+            rows = yield self._fetch("find_closed", ids=ids, token=token.hex)
+            closed |= {row[0] for row in rows}
+        return closed
+
+    def _look(self, claim: ClaimRequest | None, promote: Promote | None) -> Fetch:
+        lanes = claim.lanes if claim is not None else ()
+        return self._fetch(
+            "look",
+            promote_floor=_MAX if promote is None else _floor(promote.floor),
+            lanes=json.dumps(
+                [(lane.queue, lane.priority, *(lane.floor or (-_MAX, 0))) for lane in lanes]
+            ),
+        )
+
+    def _promote(self, promote: Promote | None) -> Op[tuple[int, int | None, float | None]]:
+        if promote is None:
+            return 0, None, None
+        moved = yield self._fetch("promote", floor=_floor(promote.floor), limit=promote.limit)
+        due = yield self._fetch("next_due")
+        return len(moved), min((row[0] for row in moved), default=None), due[0][0] if due else None
+
+    def _claim(self, claim: ClaimRequest | None) -> Op[tuple[list[Claim], int]]:
+        """The picks of all lanes, then one fence and one write for them."""
+        picked: list[int] = []
+        if claim is None:
+            return [], 0
+        for lane in claim.lanes:
+            if len(picked) >= claim.limit:
+                break
+            floor_at, floor_id = lane.floor or (-_MAX, 0)
+            rows = yield self._fetch(
+                "claim_pick",
+                queue=lane.queue,
+                priority=lane.priority,
+                floor_at=floor_at,
+                floor_id=floor_id,
+                limit=claim.limit - len(picked),
+            )
+            picked += [row[0] for row in rows]
+        if not picked:
+            return [], 0
+        ids, tasks = json.dumps(picked), json.dumps(claim.tasks)
+        fence = yield self._fetch("claim_fence")
+        rows = yield self._fetch(
+            "claim",
+            ids=ids,
+            tasks=tasks,
+            token=claim.token.hex,
+            worker=claim.worker,
+            fence=fence[0][0],
+            lease_us=_microseconds(claim.lease),
+        )
+        parked = []
+        if len(rows) < len(picked):
+            parked = yield self._fetch("claim_park", ids=ids, tasks=tasks)
+        return _claims(claim, rows), len(parked)
+
+    def _acknowledge(self, acks: Sequence[Ack]) -> Op[tuple[list[Ended], list[Ack]]]:
+        """Acks in batches: one for each token and kind."""
+        batches: dict[tuple[str, UUID], list[Ack]] = {}
+        for ack in acks:
+            kind = "succeed_with_result" if ack.result is not None else ack.kind
+            batches.setdefault((kind, ack.token), []).append(ack)
+        ended: list[Ended] = []
+        missing: list[Ack] = []
+        for (kind, token), batch in batches.items():
+            close = self._succeed if kind.startswith("succeed") else self._give_back
+            done = yield from close(kind, token.hex, batch)
+            ended += done
+            if len(done) < len(batch):
+                known = {e.id for e in done}
+                missing += [ack for ack in batch if ack.id not in known]
+        return ended, missing
+
+    def _succeed(self, kind: str, token: str, batch: Sequence[Ack]) -> Op[list[Ended]]:
+        ids = json.dumps([ack.id for ack in batch])
+        yield self._fetch("succeed_attempts", ids=ids, token=token)
+        if kind == "succeed_with_result":
+            yield self._fetch(
+                kind, acks=_json([(ack.id, ack.result) for ack in batch]), token=token
+            )
+        else:
+            yield self._fetch("succeed_history", ids=ids, token=token)
+        rows = yield self._fetch("succeed", ids=ids, token=token)
+        return [Ended(row[0], State.SUCCEEDED, None) for row in rows]
+
+    def _give_back(self, kind: str, token: str, batch: Sequence[Ack]) -> Op[list[Ended]]:
+        """Fail, snooze and release: each job ends here or gets another try."""
+        acks = _json([_ACK_FIELDS[kind](ack) for ack in batch])
+        yield self._fetch(kind + "_attempts", acks=acks, token=token)
+        yield self._fetch(kind + "_history", acks=acks, token=token)
+        over = yield self._fetch(kind + "_end", acks=acks, token=token)
+        again = yield self._fetch(kind, acks=acks, token=token)
+        state = State.RUNNABLE if kind == "release" else State.SCHEDULED
+        given = {ack.id: ack.reason for ack in batch}
+        return [
+            *(
+                Ended(id, State.FAILED, given[id] if reason is None else Reason(reason))
+                for id, reason in over
+            ),
+            *(Ended(id, state, None, at) for id, at in again),
+        ]
+
+    def park(self, queue: str, priority: int, tasks: Sequence[str], limit: int) -> Op[int]:
+        known = json.dumps(list(tasks))
+        rows = yield self._fetch("park", queue=queue, priority=priority, tasks=known, limit=limit)
+        return len(rows)
+
+    def unpark(self, tasks: Sequence[str], limit: int) -> Op[int]:
+        rows = yield self._fetch("unpark", tasks=json.dumps(list(tasks)), limit=limit)
+        return len(rows)
+
+    def orphans(self, tokens: Sequence[UUID]) -> Op[list[Ack]]:
+        rows = yield self._fetch("orphans", tokens=json.dumps([token.hex for token in tokens]))
+        return [
+            Ack(id, attempt, UUID(token), "release", AttemptOutcome.RELEASED, started=False)
+            for id, attempt, token in rows
+        ]
+
+    # ── leases ──
+
+    def renew(self, held: Sequence[Held], lease: float) -> Op[Renewal]:
+        pairs = json.dumps([(h.id, h.token.hex) for h in held])
+        rows = yield self._fetch("renew", held=pairs, lease_us=_microseconds(lease))
+        renewed = frozenset(row[0] for row in rows)
+        return Renewal(
+            renewed=renewed,
+            cancel_requested=frozenset(row[0] for row in rows if row[1]),
+            lost=frozenset(h.id for h in held) - renewed,
+        )
+
+    def cancel_requests(self, ids: Sequence[int]) -> Op[set[int]]:
+        rows = yield self._fetch("cancel_requests", ids=json.dumps(list(ids)))
+        return {row[0] for row in rows}
+
+    def reap(self, limit: int) -> Op[list[Reaped]]:
+        overdue = yield self._fetch("reap_pick", limit=limit)
+        if not overdue:
+            return []
+        yield Begin()
+        overdue = yield self._fetch("reap_pick", limit=limit)
+        ids = json.dumps([row[0] for row in overdue])
+        for name in ("reap_attempts", "reap_history", "reap_end", "reap"):
+            yield self._fetch(name, ids=ids)
+        yield Commit()
+        return [
+            Reaped(id, n, worker, State(state), _reason(reason))
+            for id, n, worker, state, reason in overdue
+        ]
+
+    def expire(self, limit: int) -> Op[int]:
+        over = yield self._fetch("expire_pick", limit=limit)
+        if not over:
+            return 0
+        yield Begin()
+        over = yield self._fetch("expire_pick", limit=limit)
+        ids = json.dumps([row[0] for row in over])
+        yield self._fetch("expire_history", ids=ids)
+        rows = yield self._fetch("expire", ids=ids)
+        yield Commit()
+        return len(rows)
+
+    # ── operators ──
+
+    def cancel(self, id: int) -> Op[State | None]:
+        yield Begin()
+        yield self._fetch("cancel_history", id=id)
+        rows = yield self._fetch("cancel", id=id)
+        if not rows:
+            rows = yield self._fetch("request_cancel", id=id)
+        yield Commit()
+        return State(rows[0][0]) if rows else None
+
+    def copy_failed(self, id: int) -> Op[Enqueued | None]:
+        yield Begin()
+        rows = yield self._fetch("copy_failed", id=id)
+        answer = Enqueued(rows[0][0]) if rows else (yield from self._older_copy(id))
+        yield Commit()
+        return answer
+
+    def _older_copy(self, id: int) -> Op[Enqueued | None]:
+        record = yield from self.show(id)
+        if record is None or record.state is not State.FAILED:
+            return None
+        return (yield from self._find_unique(record.queue, record.tenant, record.unique_key))
+
+    def show(self, id: int) -> Op[JobRecord | None]:
+        rows = yield self._fetch("show", id=id)
+        return _record(rows[0]) if rows else None
+
+    def list(self, filter: JobFilter) -> Op[builtins.list[JobRecord]]:
+        rows = yield self._fetch(
+            "list",
+            state=filter.state and str(filter.state),
+            queue=filter.queue,
+            task=filter.task,
+            before=_MAX if filter.before is None else filter.before,
+            limit=filter.limit,
+        )
+        return [_record(row) for row in rows]
+
+    def attempts(self, id: int) -> Op[builtins.list[AttemptRecord]]:
+        rows = yield self._fetch("attempts", id=id)
+        return [_attempt(row) for row in rows]
+
+    # ── sleep and upkeep: workers learn of commits from the file, so nothing has to be recorded ──
+
+    def sleep(self, worker: str, queues: Sequence[str], seconds: float) -> Op[None]:  # noqa: ARG002
+        yield from ()
+
+    def awake(self, worker: str) -> Op[None]:  # noqa: ARG002 - nothing was recorded
+        yield from ()
+
+    def upkeep(self) -> Op[None]:
+        yield from ()
+
+    # ── schema ──
+
+    def server(self) -> Op[Server]:
+        rows = yield self._fetch("server")
+        version, read_only = rows[0]
+        old = tuple(int(part) for part in version.split(".")[:2]) < _OLDEST
+        too_old = f"SQLite {_OLDEST[0]}.{_OLDEST[1]}" if old else None
+        return Server("SQLite", version, too_old, bool(read_only))
+
+    def schema_versions(self) -> Op[builtins.list[int]]:
+        present = yield self._fetch("schema_present")
+        if not present[0][0]:
+            return []
+        rows = yield self._fetch("schema_versions")
+        return [row[0] for row in rows]
+
+    def migrate(self, migration: Migration) -> Op[bool]:
+        # One migrator at a time: the others wait here and then find nothing left to do.
+        yield Begin()
+        applied = yield from self.schema_versions()
+        if migration.version in applied:
+            yield Commit()
+            return False
+        for _, statement in migration.steps:
+            yield Script(statement)
+        yield self._fetch("schema_record", version=migration.version, name=migration.name)
+        yield Commit()
+        return True
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _microseconds(seconds: float) -> int:
+    return round(seconds * 1_000_000)
+
+
+def _floor(floor: int | None) -> int:
+    return -_MAX if floor is None else floor
+
+
+def _instant(at: datetime.datetime) -> int:
+    return (at - _EPOCH) // _MICROSECOND
+
+
+def _utc(instant: int) -> datetime.datetime:
+    return _EPOCH + datetime.timedelta(microseconds=instant)
+
+
+def _utc_or_none(instant: int | None) -> datetime.datetime | None:
+    return None if instant is None else _utc(instant)
+
+
+def _reason(text: str | None) -> Reason | None:
+    return None if text is None else Reason(text)
+
+
+def _job_params(job: NewJob, id: int | None) -> dict[str, Any]:
+    return {
+        "id": id,
+        "queue": job.queue,
+        "task": job.task,
+        "args": job.args,
+        "headers": job.headers,
+        "priority": job.priority,
+        "at_us": None if job.at is None else _instant(job.at),
+        "delay_us": _microseconds(job.delay),
+        "expires_us": None if job.expires is None else _microseconds(job.expires),
+        "unique_key": job.unique_key,
+        "timeout": job.timeout,
+        "max_failures": job.max_failures,
+        "max_lost": job.max_lost,
+        "max_interrupted": job.max_interrupted,
+        "backoff_base": job.backoff_base,
+        "backoff_cap": job.backoff_cap,
+        "origin": job.origin,
+    }
+
+
+def _copy_row(job: NewJob, id: int, now: int) -> Row:
+    at = now + _microseconds(job.delay) if job.at is None else _instant(job.at)
+    return (
+        id,
+        job.queue,
+        job.task,
+        job.args,
+        job.headers,
+        job.priority,
+        at,
+        now,
+        None if job.expires is None else at + _microseconds(job.expires),
+        at <= now,
+        job.timeout,
+        job.max_failures,
+        job.max_lost,
+        job.max_interrupted,
+        job.backoff_base,
+        job.backoff_cap,
+        job.origin,
+    )
+
+
+def _fail_fields(ack: Ack) -> Row:
+    return (
+        ack.id,
+        ack.final,
+        ack.reason,
+        ack.outcome,
+        _microseconds(ack.delay),
+        ack.error,
+        ack.traceback,
+    )
+
+
+def _snooze_fields(ack: Ack) -> Row:
+    return (ack.id, None if ack.until is None else _instant(ack.until), _microseconds(ack.delay))
+
+
+def _release_fields(ack: Ack) -> Row:
+    return (ack.id, ack.started, ack.error)
+
+
+_ACK_FIELDS = {"fail": _fail_fields, "snooze": _snooze_fields, "release": _release_fields}
+
+
+def _claims(request: ClaimRequest, rows: Sequence[Row]) -> list[Claim]:
+    if len(rows) > request.limit:  # must never happen, must never pass unnoticed
+        raise DatabaseError(f"a claim of {request.limit} returned {len(rows)} rows")
+    token = request.token
+    claims = [Claim._make((*row, token)) for row in rows]
+    if len({c.priority for c in claims}) <= 1:
+        claims.sort(key=lambda c: (c.available_at, c.id))
+    else:
+        place = {(lane.queue, lane.priority): i for i, lane in enumerate(request.lanes)}
+        claims.sort(key=lambda c: (place[c.queue, c.priority], c.available_at, c.id))
+    return claims
+
+
+def _record(row: Row) -> JobRecord:
+    (id, queue, task, args, priority, state, reason, tenant, ordering_key, unique_key,
+     available_at, created_at, expires_at, finished_at, attempt, failures, max_failures, lost,
+     max_lost, interrupted, max_interrupted, timeout, fence, claimed_by, claimed_at,
+     lease_expires_at, lease_expired, cancel_requested, last_error, result,
+     origin) = row  # fmt: skip
+    return JobRecord(
+        id=id,
+        queue=queue,
+        task=task,
+        args=args,
+        priority=priority,
+        state=State(state),
+        reason=_reason(reason),
+        tenant=tenant,
+        ordering_key=ordering_key,
+        unique_key=unique_key,
+        available_at=_utc(available_at),
+        created_at=_utc(created_at),
+        expires_at=_utc_or_none(expires_at),
+        finished_at=_utc_or_none(finished_at),
+        attempt=attempt,
+        failures=failures,
+        max_failures=max_failures,
+        lost=lost,
+        max_lost=max_lost,
+        interrupted=interrupted,
+        max_interrupted=max_interrupted,
+        timeout=timeout,
+        fence=fence,
+        claimed_by=claimed_by,
+        claimed_at=_utc_or_none(claimed_at),
+        lease_expires_at=_utc_or_none(lease_expires_at),
+        lease_expired=bool(lease_expired),
+        cancel_requested=bool(cancel_requested),
+        last_error=last_error,
+        result=result,
+        origin=origin,
+    )
+
+
+def _attempt(row: Row) -> AttemptRecord:
+    job_id, attempt, outcome, reason, error, traceback, worker, fence, started_at, ended_at = row
+    return AttemptRecord(
+        job_id=job_id,
+        attempt=attempt,
+        outcome=AttemptOutcome(outcome),
+        reason=reason,
+        error=error,
+        traceback=traceback,
+        worker=worker,
+        fence=fence,
+        started_at=_utc(started_at),
+        ended_at=_utc(ended_at),
+    )

@@ -1,0 +1,1 @@
+-- Nothing to keep up: there are no partitions to prepare, and workers learn of commits from the file itself.

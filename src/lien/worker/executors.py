@@ -1,0 +1,187 @@
+"""Where handlers run: coroutines on an event loop in a thread of its own, plain functions on a pool of threads.
+
+Neither the pump nor the lease thread ever runs a handler, so a handler that blocks starves nothing but its own slot
+(and, if it blocks the event loop, the other coroutines: their leases are kept all the same).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from lien import clock
+from lien.codec import Codec, as_object
+from lien.model import Ack
+from lien.task import Task
+from lien.worker.held import Cause, Running
+from lien.worker.outcome import raised, returned
+
+_EAGER = sys.version_info >= (3, 12)
+
+Report = Callable[[Running, Ack | None], None]
+
+
+class Executor:
+    """Runs claims and reports how each one ended.
+
+    Args:
+        tasks: the registered tasks, by name.
+        codec: reads arguments and writes results.
+        report: called once for each handler that ended, from any thread; it must be quick.
+        threads: the most plain handlers that run at once.
+    """
+
+    def __init__(
+        self, tasks: dict[str, Task[..., Any]], codec: Codec, report: Report, threads: int
+    ) -> None:
+        self._tasks = tasks
+        self._codec = codec
+        self._report = report
+        self._inbox: queue.SimpleQueue[Running | None] = queue.SimpleQueue()
+        self._max_threads = threads
+        self._threads: list[threading.Thread] = []
+        self._idle = threading.Semaphore(0)
+        self._loop = asyncio.new_event_loop()
+        self._loop_thread = threading.Thread(target=self._run_loop, name="lien-loop", daemon=True)
+        self._sweep: asyncio.TimerHandle | None = None
+        self._running: dict[int, Running] = {}
+
+    def start(self) -> None:
+        """Start the event loop's thread."""
+        self._loop_thread.start()
+
+    def submit(self, batch: list[Running]) -> None:
+        """Run a batch of claims; called by the pump."""
+        now = clock.monotonic()
+        soonest = float("inf")
+        coroutines = []
+        for running in batch:
+            claim = running.claim
+            running.timeout_at = now + claim.timeout
+            soonest = min(soonest, running.timeout_at)
+            self._running[claim.id] = running
+            if self._tasks[claim.task].is_async:
+                coroutines.append(running)
+            else:
+                self._to_thread(running)
+        self._loop.call_soon_threadsafe(self._start, coroutines, soonest - now)
+
+    def stop(self) -> None:
+        """Stop the loop and let idle threads go; running handlers must have been dealt with before."""
+        for _ in self._threads:
+            self._inbox.put(None)
+        if self._loop_thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop_thread.join(5.0)
+        if not self._loop_thread.is_alive() and not self._loop.is_closed():
+            self._loop.close()
+
+    # ── coroutines ──
+
+    def _run_loop(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        leftover = asyncio.all_tasks(self._loop)
+        for task in leftover:
+            task.cancel()
+        if leftover:
+            self._loop.run_until_complete(asyncio.wait(leftover, timeout=1.0))
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+
+    def _start(self, coroutines: list[Running], soonest: float) -> None:
+        """On the loop: one hand-over for a whole batch."""
+        self._schedule_sweep(soonest)
+        for running in coroutines:
+            self._spawn(running)
+
+    def _spawn(self, running: Running) -> None:
+        if _EAGER:
+            # A coroutine that never suspends is over when this returns, without a turn of the loop.
+            task = asyncio.Task(self._coroutine(running), loop=self._loop, eager_start=True)  # type: ignore[call-arg,unused-ignore]
+        else:
+            task = self._loop.create_task(self._coroutine(running))
+
+        def cancel() -> None:
+            self._loop.call_soon_threadsafe(task.cancel)
+
+        running.cancel = cancel
+        if running.cause is not None:  # it was to be stopped before there was anything to cancel
+            cancel()
+
+    async def _coroutine(self, running: Running) -> None:
+        if not running.begin():
+            self._running.pop(running.claim.id, None)
+            return
+        running.began_at = clock.monotonic()
+        try:
+            task = self._tasks[running.claim.task]
+            args, kwargs = task.arguments(
+                as_object(self._codec.decode(running.claim.args)), running.context
+            )
+            ack: Ack | None = returned(running, await task.function(*args, **kwargs), self._codec)
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is an outcome
+            ack = raised(running, error)
+        self._running.pop(running.claim.id, None)
+        self._report(running, ack)
+
+    # ── timeouts ──
+
+    def _schedule_sweep(self, delay: float) -> None:
+        """One timer for all: it is moved only when an earlier deadline comes."""
+        if delay == float("inf"):
+            return
+        if self._sweep is not None:
+            if self._sweep.when() <= self._loop.time() + delay:
+                return
+            self._sweep.cancel()
+        self._sweep = self._loop.call_later(max(delay, 0.0), self._sweep_timeouts)
+
+    def _sweep_timeouts(self) -> None:
+        self._sweep = None
+        now = clock.monotonic()
+        soonest = float("inf")
+        for running in list(self._running.values()):
+            if running.timeout_at <= now:
+                running.stop(Cause.TIMEOUT)
+            else:
+                soonest = min(soonest, running.timeout_at)
+        self._schedule_sweep(soonest - now)
+
+    # ── threads ──
+
+    def _to_thread(self, running: Running) -> None:
+        # Threads of our own rather than concurrent.futures: its threads are joined when the interpreter exits, so
+        # one stuck handler would keep a drained worker from ever going away.
+        self._inbox.put(running)
+        if not self._idle.acquire(blocking=False) and len(self._threads) < self._max_threads:
+            thread = threading.Thread(
+                target=self._thread, name=f"lien-job-{len(self._threads)}", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+
+    def _thread(self) -> None:
+        while True:
+            running = self._inbox.get()
+            if running is None:
+                return
+            if running.begin():
+                running.began_at = clock.monotonic()
+                self._report(running, self._call(running))
+            self._running.pop(running.claim.id, None)
+            self._idle.release()
+
+    def _call(self, running: Running) -> Ack | None:
+        try:
+            task = self._tasks[running.claim.task]
+            args, kwargs = task.arguments(
+                as_object(self._codec.decode(running.claim.args)), running.context
+            )
+            value = task.function(*args, **kwargs)
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is an outcome
+            return raised(running, error)
+        return returned(running, value, self._codec)

@@ -1,0 +1,122 @@
+"""The claims that this process holds: shared by the pump, the lease thread and the executors."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from enum import Enum
+
+from lien.context import Context
+from lien.model import Claim
+
+
+class Cause(Enum):
+    """Why the worker itself cancelled a handler: told by this flag, never by the kind of exception."""
+
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+    SHUTDOWN = "shutdown"
+
+
+class Running:
+    """One claim on its way through this process.
+
+    Attributes:
+        deadline: local seconds until which the lease surely stands.
+        renew_at: local seconds at which to renew it.
+        timeout_at: local seconds at which the attempt has taken too long; set when it begins.
+        cause: why the worker cancelled the handler, if it did.
+        cancel: stops the handler if that can be done (from any thread).
+        note, again_in: the error and the seconds until the next try, for those who tell.
+    """
+
+    __slots__ = (
+        "_gate",
+        "again_in",
+        "began_at",
+        "cancel",
+        "cause",
+        "claim",
+        "context",
+        "deadline",
+        "note",
+        "renew_at",
+        "timeout_at",
+    )
+
+    def __init__(self, claim: Claim, context: Context, deadline: float, renew_at: float) -> None:
+        self.claim = claim
+        self.context = context
+        self.deadline = deadline
+        self.renew_at = renew_at
+        self.timeout_at = float("inf")
+        self.began_at: float | None = None
+        self.cause: Cause | None = None
+        self.cancel: Callable[[], None] | None = None
+        self.note: str | None = None
+        self.again_in: float | None = None
+        self._gate = [True]
+
+    def begin(self) -> bool:
+        """Whether the handler may start; False when the claim was given back before it could.
+
+        Whoever takes the one item of the gate has decided: list.pop is atomic.
+        """
+        try:
+            self._gate.pop()
+        except IndexError:
+            return False
+        return True
+
+    def withdraw(self) -> bool:
+        """Whether the handler was kept from starting; False when it has started already."""
+        return self.begin()
+
+    def stop(self, cause: Cause) -> None:
+        """Cancel the handler for a reason; the first reason stands."""
+        if self.cause is None:
+            self.cause = cause
+            if cause is Cause.LOST:
+                self.context.mark_lost()
+            elif cause is Cause.CANCELLED:
+                self.context.cancel_requested = True
+            if self.cancel is not None:
+                self.cancel()
+
+
+class HeldClaims:
+    """All claims of this process, by job id."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_id: dict[int, Running] = {}
+        self.empty = threading.Event()
+        self.empty.set()
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def add(self, batch: Iterable[Running]) -> None:
+        """Claims have come."""
+        with self._lock:
+            self._by_id.update({running.claim.id: running for running in batch})
+            if self._by_id:
+                self.empty.clear()
+
+    def remove(self, ids: Iterable[int]) -> list[Running]:
+        """Claims have ended or turned out to be somebody else's."""
+        with self._lock:
+            gone = [running for id in ids if (running := self._by_id.pop(id, None)) is not None]
+            if not self._by_id:
+                self.empty.set()
+        return gone
+
+    def get(self, id: int) -> Running | None:
+        """The claim of a job, if it is held."""
+        return self._by_id.get(id)
+
+    def all(self) -> list[Running]:
+        """A snapshot."""
+        with self._lock:
+            return list(self._by_id.values())

@@ -1,0 +1,121 @@
+"""From the way a handler ended to the acknowledgement to write. Computes only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lien import outcomes
+from lien.codec import Codec, describe_error
+from lien.errors import PayloadError
+from lien.machine import AttemptOutcome, Reason
+from lien.model import Ack, Claim
+from lien.policy import Backoff, decide
+from lien.worker.held import Cause, Running
+
+
+def returned(running: Running, value: Any, codec: Codec) -> Ack | None:
+    """The handler returned."""
+    claim = running.claim
+    if running.cause is Cause.TIMEOUT:
+        # A thread cannot be killed: it kept its slot until it ended, and only now is that written.
+        return raised(running, TimeoutError("the handler returned, but late"))
+    if value is None:
+        return Ack(claim.id, claim.attempt, claim.token, "succeed", AttemptOutcome.SUCCEEDED)
+    if isinstance(value, outcomes.Outcome):
+        return raised(running, value)
+    try:
+        result = codec.encode(value, "result")
+    except PayloadError as error:
+        # The work is done; failing now would do it again. What cannot be kept is said in its place.
+        result = codec.encode({"lien": "result not stored", "why": str(error)[:500]}, "result")
+    return Ack(
+        claim.id, claim.attempt, claim.token, "succeed", AttemptOutcome.SUCCEEDED, result=result
+    )
+
+
+def raised(running: Running, error: BaseException) -> Ack | None:
+    """The handler raised; None when there is nothing to say because the claim is lost."""
+    claim = running.claim
+    match running.cause:
+        case Cause.LOST:
+            return None
+        case Cause.SHUTDOWN:
+            return release(claim, started=True)
+        case Cause.CANCELLED:
+            return _failed(claim, error, outcome=AttemptOutcome.CANCELLED, reason=Reason.CANCELLED)
+        case Cause.TIMEOUT:
+            late = TimeoutError(f"the attempt took longer than its timeout of {claim.timeout:g} s")
+            late.__cause__ = error
+            return _failed(claim, late, outcome=AttemptOutcome.TIMEOUT)
+    match error:
+        case outcomes.Snooze():
+            return Ack(
+                claim.id,
+                claim.attempt,
+                claim.token,
+                "snooze",
+                AttemptOutcome.SNOOZED,
+                delay=error.after,
+                until=error.until,
+            )
+        case outcomes.Retry():
+            return _failed(claim, error, after=error.after)
+        case outcomes.Discard():
+            return _failed(claim, error, reason=Reason.PERMANENT)
+        case outcomes.Cancel():
+            return _failed(claim, error, outcome=AttemptOutcome.CANCELLED, reason=Reason.CANCELLED)
+        case PayloadError():
+            return _failed(claim, error, reason=Reason.PERMANENT)
+    return _failed(claim, error)
+
+
+def release(claim: Claim, *, started: bool) -> Ack:
+    """Give a claim back; it costs the job nothing unless its handler had started."""
+    outcome = AttemptOutcome.INTERRUPTED if started else AttemptOutcome.RELEASED
+    return Ack(claim.id, claim.attempt, claim.token, "release", outcome, started=started)
+
+
+def unstorable(ack: Ack, error: BaseException) -> Ack:
+    """What to write instead of an acknowledgement that the database refuses for its content."""
+    line, trace = describe_error(error)
+    return Ack(
+        ack.id,
+        ack.attempt,
+        ack.token,
+        "fail",
+        AttemptOutcome.FAILED,
+        error=f"result not storable: {line}"[:2000],
+        traceback=trace,
+        final=True,
+        reason=Reason.PERMANENT,
+    )
+
+
+def _failed(
+    claim: Claim,
+    error: BaseException,
+    *,
+    outcome: AttemptOutcome = AttemptOutcome.FAILED,
+    reason: Reason | None = None,
+    after: float | None = None,
+) -> Ack:
+    line, trace = describe_error(error)
+    verdict = decide(
+        failures=claim.failures,
+        max_failures=claim.max_failures,
+        permanent=reason is not None,
+        backoff=Backoff(min(claim.backoff_base, claim.backoff_cap), claim.backoff_cap),
+        after=after,
+    )
+    return Ack(
+        claim.id,
+        claim.attempt,
+        claim.token,
+        "fail",
+        outcome,
+        error=line,
+        traceback=trace,
+        delay=verdict.delay,
+        final=verdict.final,
+        reason=reason or verdict.reason,
+    )

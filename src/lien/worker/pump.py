@@ -1,0 +1,413 @@
+"""The pump: one thread that writes acknowledgements and claims the next jobs, both in one transaction.
+
+Group commit comes by itself: what finished while one round trip ran goes into the next one. An acknowledgement never
+depends on a claim: when the transaction of both fails, the acknowledgements are written alone, and the one that the
+database will not store is found and written as a failure.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from uuid import UUID, uuid4
+
+from lien import clock
+from lien.commands import run
+from lien.drivers.classify import Kind, classify, first_line, from_driver
+from lien.drivers.contract import OwnDriver
+from lien.errors import DatabaseError
+from lien.machine import AttemptOutcome, Reason, State
+from lien.model import Ack, Claim, ClaimRequest, Cycle, Ended, Promote
+from lien.store import Store
+from lien.worker.events import Event, Stream, What
+from lien.worker.held import HeldClaims, Running
+from lien.worker.lanes import Lanes
+from lien.worker.outcome import unstorable
+from lien.worker.settings import Settings
+
+_PROMOTE_BATCH = 500
+_PARK_BATCH = 1000
+_UNPARK_BATCH = 500
+_SLEEP_RECORD = 10.0
+_MAX_BACKOFF = 10.0
+_POLL_WITHOUT_WAKEUP = 0.1
+
+
+class Pump:
+    """Claims into free slots and writes acks, until told to stop.
+
+    Args:
+        accept: takes a batch of claims with the local seconds before the claim was sent; hands them to handlers.
+        tasks: names of the tasks this worker knows.
+        dry: called when a look at everything found nothing to run and nothing is held.
+    """
+
+    def __init__(  # noqa: PLR0913 - its collaborators
+        self,
+        store: Store,
+        settings: Settings,
+        queues: Sequence[str],
+        tasks: Sequence[str],
+        held: HeldClaims,
+        stream: Stream,
+        accept: Callable[[list[Claim], float], None],
+        dry: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._engine = store.engine
+        self._settings = settings
+        self._queues = tuple(queues)
+        self._tasks = tuple(tasks)
+        self._held = held
+        self._stream = stream
+        self._accept = accept
+        self._dry = dry
+        self._done: deque[tuple[Running, Ack | None]] = deque()
+        self._wake = threading.Event()
+        self._claiming = True
+        self._stopping = False
+        self._hinted = False
+        self._pending: list[Ack] = []
+        self._lanes = Lanes(queues)
+        self._look_at = 0.0
+        self._promote_floor: object = None
+        self._full_promote_at = 0.0
+        self._sleeping_until = 0.0
+        self.orphan_tokens: deque[tuple[UUID, float]] = deque()
+        self.listening = False
+
+    # ── from other threads ──
+
+    def report(self, running: Running, ack: Ack | None) -> None:
+        """A handler has ended; its acknowledgement goes out with the next round trip."""
+        self._done.append((running, ack))
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def hint(self) -> None:
+        """Work may have come: look now."""
+        self._hinted = True
+        self._wake.set()
+
+    def stop_claiming(self) -> None:
+        """Write acknowledgements only."""
+        self._claiming = False
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End as soon as what is done is written, or cannot be."""
+        self._claiming = False
+        self._stopping = True
+        self._wake.set()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits to be written."""
+        return not self._done and not self._pending
+
+    # ── the thread ──
+
+    def run(self) -> None:
+        """The thread's main: keep a connection and work on it; reconnect for ever, with backoff."""
+        failures = 0
+        while True:
+            driver = None
+            try:
+                driver = self._store.connect()
+                self._begin_session(driver)
+                if failures:
+                    self._stream.emit(Event(what=What.RECONNECTED))
+                    failures = 0
+                self._work(driver)
+                return
+            except Exception as error:
+                if not from_driver(error) and not isinstance(error, DatabaseError):
+                    raise
+                if driver is not None:
+                    driver.close()
+                if self._stopping:
+                    return  # the leases cover what could not be written
+                if not failures:
+                    self._stream.emit(Event(what=What.DISCONNECTED, error=first_line(error)))
+                failures += 1
+                pause = min(_MAX_BACKOFF, 0.05 * 2.0**failures) * (0.5 + random.random() / 2)  # noqa: S311
+                self._wait(pause, only_stop=True)
+            finally:
+                if driver is not None:
+                    driver.close()
+
+    def _begin_session(self, driver: OwnDriver) -> None:
+        self._lanes.reset()
+        self._promote_floor = None
+        self._look_at = 0.0
+        self._sleeping_until = 0.0
+        self._replay(driver)
+        self.release_orphans(driver)
+        while run(self._engine.unpark(self._tasks, _UNPARK_BATCH), driver) == _UNPARK_BATCH:
+            pass
+
+    def release_orphans(self, driver: OwnDriver) -> None:
+        """Give back claims whose statement committed while the connection broke: nobody here runs them."""
+        now = clock.monotonic()
+        while self.orphan_tokens and self.orphan_tokens[0][1] < now:
+            self.orphan_tokens.popleft()
+        if tokens := [token for token, _ in self.orphan_tokens]:
+            lost = [
+                ack
+                for ack in run(self._engine.orphans(tokens), driver)
+                if self._held.get(ack.id) is None
+            ]
+            if lost:
+                self._settle(run(self._engine.finish(lost), driver), driver)
+
+    def _work(self, driver: OwnDriver) -> None:
+        while True:
+            self._collect()
+            free = self._settings.concurrency - len(self._held)
+            now = clock.monotonic()
+            looking = self._claiming and free > 0 and now >= self._look_at
+            if self._pending or looking:
+                self._round(driver, free if looking or (self._claiming and free > 0) else 0)
+                continue
+            if self._stopping:
+                return
+            if self._claiming and free > 0 and self._fall_asleep(driver, now):
+                continue
+            self._wait(self._look_at - now if self._claiming and free > 0 else 5.0)
+
+    def _collect(self) -> None:
+        """Take what handlers have reported."""
+        self._wake.clear()
+        if self._hinted:
+            self._hinted = False
+            self._look_at = 0.0
+        withdrawn = []
+        done = self._done
+        while done:
+            running, ack = done.popleft()
+            if ack is None:
+                withdrawn.append(running.claim.id)
+            else:
+                if ack.kind != "succeed":
+                    running.note, running.again_in = ack.error, ack.delay
+                self._pending.append(ack)
+        if withdrawn:
+            self._held.remove(withdrawn)
+
+    def _round(self, driver: OwnDriver, free: int) -> None:
+        """One round trip: acknowledge, promote, claim."""
+        claim, promote, full = None, None, False
+        started = clock.monotonic()
+        if free > 0:
+            lanes, full = self._lanes.plan(started)
+            claim = ClaimRequest(
+                lanes=lanes,
+                limit=free,
+                tasks=self._tasks,
+                token=uuid4(),
+                worker=self._settings.identity,
+                lease=self._settings.lease,
+            )
+            if started >= self._full_promote_at:
+                self._promote_floor, self._full_promote_at = None, started + 1.0
+            promote = Promote(self._promote_floor, _PROMOTE_BATCH)
+        try:
+            cycle = run(self._engine.cycle(self._pending, claim, promote), driver)
+        except Exception as error:
+            kind = classify(error)
+            if (
+                claim is not None and kind is Kind.DISCONNECTED
+            ):  # it may have committed all the same
+                self.orphan_tokens.append((claim.token, started + 2 * self._settings.lease))
+            if not from_driver(error) or kind in {Kind.DISCONNECTED, Kind.SCHEMA}:
+                raise
+            had_acks = bool(self._pending)
+            self._replay(driver)
+            if kind is not Kind.RETRYABLE and not had_acks:
+                raise  # the claim itself fails: said, never taken for an empty queue
+            self._wait(random.random() * 0.02, only_stop=True)  # noqa: S311 - not a secret
+            return
+        self._pending = []
+        self._settle(cycle, driver)
+        if claim is not None:
+            self._took(driver, claim, cycle, full=full, started=started)
+
+    def _took(
+        self, driver: OwnDriver, claim: ClaimRequest, cycle: Cycle, *, full: bool, started: float
+    ) -> None:
+        now = clock.monotonic()
+        if cycle.claims:
+            self._accept(cycle.claims, started)
+        short = len(cycle.claims) + cycle.parked < claim.limit
+        self._lanes.saw(cycle.claims, short=short, full=full, now=now, cost=now - started)
+        if cycle.promoted:
+            self._lanes.lower(cycle.promoted_floor)
+            self._promote_floor = cycle.promoted_floor
+        if cycle.parked:
+            self._stream.emit(
+                Event(what=What.PARKED, count=cycle.parked, error="no such task is registered here")
+            )
+            for queue in self._queues:
+                for priority in {lane.priority for lane in claim.lanes}:
+                    run(self._engine.park(queue, priority, self._tasks, _PARK_BATCH), driver)
+        if cycle.promoted or cycle.parked or not short:
+            self._look_at = 0.0
+            return
+        if not full:  # the walk began at a watermark: something may stand before it
+            self._look_at = now + self._lanes.full_look_in(now)
+            return
+        if self._settings.burst and not len(self._held) and self.idle:
+            self._dry()
+        pause = (
+            self._settings.poll
+            if self.listening
+            else min(self._settings.poll, _POLL_WITHOUT_WAKEUP)
+        )
+        pause *= 0.9 + random.random() * 0.2  # noqa: S311 - not a secret
+        if cycle.next_due is not None:
+            pause = min(pause, max(cycle.next_due, 0.0))
+        if not self._wake.is_set():
+            self._look_at = now + pause
+
+    def _fall_asleep(self, driver: OwnDriver, now: float) -> bool:
+        """Before waiting, see that enqueues will notify; True when the record was new: look once more after it."""
+        if not self.listening or now < self._sleeping_until:
+            return False
+        run(self._engine.sleep(self._settings.identity, self._queues, _SLEEP_RECORD), driver)
+        self._sleeping_until = now + _SLEEP_RECORD / 2
+        self._look_at = 0.0
+        return True
+
+    def _wait(self, seconds: float, *, only_stop: bool = False) -> None:
+        if only_stop:
+            # Reports do not end this wait: there is nowhere to write them.
+            until = clock.monotonic() + seconds
+            while not self._stopping and (left := until - clock.monotonic()) > 0:
+                self._wake.wait(min(left, 0.1))
+                self._wake.clear()
+            self._wake.set()
+            return
+        if seconds > 0:
+            self._wake.wait(seconds)
+
+    # ── acknowledgements ──
+
+    def _replay(self, driver: OwnDriver) -> None:
+        """Write the pending acknowledgements alone, again if need be."""
+        self._collect()
+        acks, self._pending = self._pending, []
+        try:
+            self._write(driver, acks)
+        except BaseException:
+            self._pending = acks + self._pending  # a repeated one changes nothing and says so
+            raise
+
+    def _write(self, driver: OwnDriver, acks: list[Ack]) -> None:
+        """Write acks; halve a batch that is refused until the one that cannot be stored stands alone."""
+        while acks:
+            try:
+                cycle = run(self._engine.finish(acks), driver)
+            except Exception as error:
+                kind = classify(error)
+                if not from_driver(error) or kind in {Kind.DISCONNECTED, Kind.SCHEMA}:
+                    raise
+                if kind is Kind.RETRYABLE:
+                    self._wait(random.random() * 0.02, only_stop=True)  # noqa: S311 - not a secret
+                elif len(acks) > 1:
+                    half = len(acks) // 2
+                    self._write(driver, acks[:half])
+                    acks = acks[half:]
+                elif acks[0].reason is Reason.PERMANENT:
+                    raise
+                else:
+                    acks = [unstorable(acks[0], error)]
+            else:
+                self._settle(cycle, driver)
+                return
+
+    def _settle(self, cycle: Cycle, driver: OwnDriver) -> None:
+        """Free the slots of what is written, and say of the rest whether it had been written before or is stale."""
+        if cycle.ended:
+            gone = self._held.remove([ended.id for ended in cycle.ended])
+            for ended in cycle.ended:
+                if ended.state is State.RUNNABLE:
+                    self._lanes.lower(ended.available_at)
+            if self._stream.wanted or any(e.state is not State.SUCCEEDED for e in cycle.ended):
+                self._tell(cycle.ended, gone)
+        if cycle.unacknowledged:
+            self._look_up(cycle.unacknowledged, driver)
+
+    def _look_up(self, acks: Sequence[Ack], driver: OwnDriver) -> None:
+        try:
+            closed = run(self._engine.find_closed(acks), driver)
+        except BaseException:
+            self._pending += acks  # a repeated one changes nothing and says so
+            raise
+        gone = {
+            running.claim.id: running for running in self._held.remove([ack.id for ack in acks])
+        }
+        for ack in acks:
+            running = gone.get(ack.id)
+            claim = running.claim if running else None
+            if ack.id not in closed:
+                late = f"its {ack.kind} came too late: the claim is no longer this worker's; nothing was changed"
+                self._stream.emit(_event(What.STALE, claim, ack.id, ack.attempt, error=late))
+            elif ack.outcome is AttemptOutcome.SUCCEEDED and self._stream.wanted:
+                self._stream.emit(_event(What.SUCCEEDED, claim, ack.id, ack.attempt))
+
+    def _tell(self, ended: Sequence[Ended], gone: Sequence[Running]) -> None:
+        running_by_id = {running.claim.id: running for running in gone}
+        now = clock.monotonic()
+        for end in ended:
+            running = running_by_id.get(end.id)
+            if running is None:
+                continue
+            claim = running.claim
+            took = None if running.began_at is None else now - running.began_at
+            match end.state:
+                case State.SUCCEEDED:
+                    event = _event(What.SUCCEEDED, claim, end.id, claim.attempt, seconds=took)
+                case State.FAILED:
+                    what = What.CANCELLED if end.reason == "cancelled" else What.FAILED
+                    event = _event(
+                        what, claim, end.id, claim.attempt, seconds=took, error=running.note
+                    )
+                case State.RUNNABLE:
+                    event = _event(What.RELEASED, claim, end.id, claim.attempt)
+                case _:
+                    what = What.SNOOZED if running.note is None else What.RETRYING
+                    event = _event(
+                        what,
+                        claim,
+                        end.id,
+                        claim.attempt,
+                        seconds=took,
+                        error=running.note,
+                        again_in=running.again_in,
+                    )
+            self._stream.emit(event)
+
+
+def _event(  # noqa: PLR0913 - the fields of an event
+    what: What,
+    claim: Claim | None,
+    job_id: int,
+    attempt: int,
+    *,
+    seconds: float | None = None,
+    error: str | None = None,
+    again_in: float | None = None,
+) -> Event:
+    return Event(
+        what=what,
+        job_id=job_id,
+        attempt=attempt,
+        task=None if claim is None else claim.task,
+        queue=None if claim is None else claim.queue,
+        max_failures=None if claim is None else claim.max_failures,
+        seconds=seconds,
+        error=error,
+        again_in=again_in,
+    )
