@@ -217,9 +217,7 @@ def guard_problems(statement: Checked, arrow: Transition, write: sql.Write) -> l
     return problems
 
 
-def pick_problems(
-    engine: str, arrows: tuple[Transition, ...], pick: sql.Conditions
-) -> Iterator[str]:
+def pick_problems(engine: str, arrows: tuple[Transition, ...], pick: sql.Conditions) -> Iterator[str]:
     """The guards that a row-choosing SELECT lacks: its LIMIT would fill with the wrong rows."""
     source = frozenset[State]().union(*(arrow.source for arrow in arrows))
     states = pick.states()

@@ -148,9 +148,7 @@ def is_column(node: exp.Expr, name: str, tables: frozenset[str] | None = None) -
     return tables is None or node.table in tables
 
 
-def literals_compared(
-    node: exp.Expr, column: str, tables: frozenset[str] | None = None
-) -> set[str] | None:
+def literals_compared(node: exp.Expr, column: str, tables: frozenset[str] | None = None) -> set[str] | None:
     """The words a column is compared with by = or IN, or None when this is no such test."""
     if isinstance(node, exp.EQ):
         others = [node.expression] if is_column(node.this, column, tables) else []
@@ -248,7 +246,7 @@ def _only_marks(source: exp.Expr | None) -> bool:
     if not isinstance(source, exp.Values):
         return False
     values = [value for row in source.expressions for value in row.expressions]
-    return all(isinstance(value, exp.Placeholder) and not value.name for value in values)
+    return all(isinstance(value, exp.Placeholder) and not value.this for value in values)
 
 
 def _assigned(update: exp.Update) -> dict[str, exp.Expr | None]:

@@ -64,9 +64,7 @@ class Codec:
         if kind is float:
             return _checked_float(value, path)  # type: ignore[arg-type]
         if depth > _MAX_DEPTH:
-            raise PayloadError(
-                f"{path} is nested deeper than {_MAX_DEPTH} levels or contains itself"
-            )
+            raise PayloadError(f"{path} is nested deeper than {_MAX_DEPTH} levels or contains itself")
         if kind is dict:
             return {
                 self._key(key, path): self._plain(item, f"{path}[{key!r}]", depth + 1)
@@ -85,9 +83,7 @@ class Codec:
     @staticmethod
     def _key(key: object, path: str) -> str:
         if type(key) is not str:
-            raise PayloadError(
-                f"{path} has the key {key!r}: JSON keys are strings; write str(key) yourself"
-            )
+            raise PayloadError(f"{path} has the key {key!r}: JSON keys are strings; write str(key) yourself")
         return checked_text(key, f"key {key!r} of {path}")
 
     @staticmethod
@@ -110,9 +106,7 @@ def checked_text(text: str, path: str) -> str:
         PayloadError: it contains NUL or a lone surrogate.
     """
     if "\x00" in text:
-        raise PayloadError(
-            f"{path} contains NUL (\\x00), which databases cannot store as text: remove it"
-        )
+        raise PayloadError(f"{path} contains NUL (\\x00), which databases cannot store as text: remove it")
     if not text.isascii():
         try:
             text.encode("utf-8")
@@ -125,9 +119,7 @@ def checked_text(text: str, path: str) -> str:
 
 def _checked_int(value: int, path: str) -> int:
     if not -_INT_BOUND < value < _INT_BOUND:
-        raise PayloadError(
-            f"{path} is an integer of more than {_MAX_INT_DIGITS} digits: pass it as text"
-        )
+        raise PayloadError(f"{path} is an integer of more than {_MAX_INT_DIGITS} digits: pass it as text")
     return value
 
 

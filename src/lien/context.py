@@ -61,9 +61,7 @@ class Context:
             LeaseLost: the lease could not be renewed in time.
         """
         if self._lost:
-            raise LeaseLost(
-                f"the lease of job {self.job_id} (attempt {self.attempt}) was lost: stop"
-            )
+            raise LeaseLost(f"the lease of job {self.job_id} (attempt {self.attempt}) was lost: stop")
 
     def mark_lost(self) -> None:
         """Called by the worker when the lease is gone."""

@@ -86,7 +86,7 @@ class Transition:
 _NONE: frozenset[State] = frozenset()
 
 
-def _arrow(  # noqa: PLR0913 - one column of the table each
+def _arrow(
     name: str,
     source: frozenset[State] | State,
     target: frozenset[State] | State,
@@ -115,9 +115,7 @@ TABLE: dict[str, Transition] = {
             WAITING,
             "Written in the caller's transaction; runnable when `available_at` has come by the database clock.",
         ),
-        _arrow(
-            "promote", _S, _R, "`available_at` has come; any worker, in bounded batches.", Guard.DUE
-        ),
+        _arrow("promote", _S, _R, "`available_at` has come; any worker, in bounded batches.", Guard.DUE),
         _arrow(
             "park",
             _R,
@@ -134,9 +132,7 @@ TABLE: dict[str, Transition] = {
             "A worker takes it: attempt + 1, a new claim token, a larger fence, a lease.",
             Guard.TASK,
         ),
-        _arrow(
-            "renew", _C, _C, "The lease is extended; answers with cancel requests.", Guard.TOKEN
-        ),
+        _arrow("renew", _C, _C, "The lease is extended; answers with cancel requests.", Guard.TOKEN),
         _arrow("succeed", _C, _OK, "The handler returned.", Guard.TOKEN, closes=True),
         _arrow(
             "fail",

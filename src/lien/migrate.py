@@ -7,6 +7,7 @@ after the code is deployed. Migrations only add; what is no longer used is dropp
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lien import clock
@@ -32,7 +33,7 @@ class Migrations:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def applied(self) -> list[int]:
+    def applied(self) -> Sequence[int]:
         """Versions that the database has."""
         return self._store.run(self._store.engine.schema_versions)
 
@@ -93,11 +94,7 @@ class Migrations:
                     break
                 except DatabaseError as error:
                     cause = error.__cause__
-                    if (
-                        cause is None
-                        or classify(cause) is not Kind.RETRYABLE
-                        or round_ == _LOCK_ROUNDS - 1
-                    ):
+                    if cause is None or classify(cause) is not Kind.RETRYABLE or round_ == _LOCK_ROUNDS - 1:
                         raise
                     clock.sleep(random.random() * 2.0)  # noqa: S311 - not a secret
         return done
@@ -119,6 +116,4 @@ class Migrations:
         if not applied:
             raise SchemaError(f"{self._store.masked_url} has no Lien tables: run `lien migrate`")
         if len(pending) > 1:  # one behind is what the rule above allows for
-            raise SchemaError(
-                f"{self._store.masked_url} is {len(pending)} migrations behind: run `lien migrate`"
-            )
+            raise SchemaError(f"{self._store.masked_url} is {len(pending)} migrations behind: run `lien migrate`")

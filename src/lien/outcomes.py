@@ -8,7 +8,7 @@ from lien.errors import UsageError
 from lien.policy import seconds
 
 
-class Outcome(Exception):  # noqa: N818 - not an error: a word to the worker
+class Outcome(Exception):
     """Base of the words below."""
 
 
@@ -20,9 +20,7 @@ class Retry(Outcome):
         after: seconds to wait; default: the task's backoff.
     """
 
-    def __init__(
-        self, reason: str = "the handler asked for a retry", *, after: float | None = None
-    ) -> None:
+    def __init__(self, reason: str = "the handler asked for a retry", *, after: float | None = None) -> None:
         super().__init__(reason)
         self.after = None if after is None else seconds("Retry(after=…)", after)
 
@@ -35,9 +33,7 @@ class Snooze(Outcome):
         until: an aware datetime instead.
     """
 
-    def __init__(
-        self, after: float | None = None, *, until: datetime.datetime | None = None
-    ) -> None:
+    def __init__(self, after: float | None = None, *, until: datetime.datetime | None = None) -> None:
         if (after is None) == (until is None):
             raise UsageError("Snooze needs either after=… (seconds) or until=… (an aware datetime)")
         if until is not None and until.utcoffset() is None:

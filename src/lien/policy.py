@@ -34,9 +34,7 @@ class Backoff:
         for name, value in (("base", self.base), ("cap", self.cap)):
             seconds(f"Backoff({name}=…)", value)
         if self.base > self.cap:
-            raise UsageError(
-                f"Backoff(base={self.base}, cap={self.cap}): base must not be larger than cap"
-            )
+            raise UsageError(f"Backoff(base={self.base}, cap={self.cap}): base must not be larger than cap")
 
     def delay(self, failures: int, jitter: float | None = None) -> float:
         """Seconds to wait after this many failures; finite for every number.
@@ -92,10 +90,8 @@ def seconds(name: str, value: float, *, least: float = 0.0) -> float:
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UsageError(f"{name} is {value!r}: give a number of seconds")
-    if not math.isfinite(value) or value < least or value > MAX_DELAY:
-        raise UsageError(
-            f"{name} is {value!r}: give seconds from {least:g} to {MAX_DELAY:g} (100 years)"
-        )
+    if not least <= value <= MAX_DELAY:  # NaN compares false
+        raise UsageError(f"{name} is {value!r}: give seconds from {least:g} to {MAX_DELAY:g} (100 years)")
     return float(value)
 
 

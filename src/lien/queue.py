@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import os
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from lien import clock
@@ -76,7 +76,7 @@ class Lien:
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
     @overload
-    def task(  # noqa: PLR0913 - each is an option of the task
+    def task(
         self,
         *,
         name: str | None = None,
@@ -89,14 +89,7 @@ class Lien:
         max_interrupted: int | None = None,
         expires: float | datetime.timedelta | None = None,
     ) -> _Decorator: ...
-    def task(
-        self,
-        function: Callable[..., Any] | None = None,
-        /,
-        *,
-        name: str | None = None,
-        **options: Any,
-    ) -> Any:
+    def task(self, *function: Any, **options: Any) -> Any:
         """Register a function as a task, as ``@jobs.task`` or ``@jobs.task(queue="mail", timeout=30)``.
 
         Args:
@@ -107,19 +100,16 @@ class Lien:
         Raises:
             UsageError: an option that cannot be, or another function of this name is registered.
         """
+        name = options.pop("name", None)
         checked = checked_options(Options(), **options)
-        if function is None:
-            return lambda function: self._register(function, name, checked)
-        return self._register(function, name, checked)
+        if function:
+            return self._register(function[0], name, checked)
+        return lambda function: self._register(function, name, checked)
 
-    def _register(
-        self, function: Callable[..., Any], name: str | None, options: Options
-    ) -> Task[..., Any]:
+    def _register(self, function: Callable[..., Any], name: str | None, options: Options) -> Task[..., Any]:
         if not callable(function) or isinstance(function, type):
             raise UsageError(f"{function!r} is not a function that can be a task")
-        name = checked_name(
-            "task name", name if name is not None else getattr(function, "__name__", "")
-        )
+        name = checked_name("task name", name if name is not None else getattr(function, "__name__", ""))
         known = self.tasks.get(name)
         if known is not None and known.function.__module__ != function.__module__:
             raise UsageError(
@@ -140,9 +130,7 @@ class Lien:
             return self.tasks[name]
         except KeyError:
             names = ", ".join(sorted(self.tasks)) or "none"
-            raise UnknownTask(
-                f"no task {name!r} is registered here (registered: {names})"
-            ) from None
+            raise UnknownTask(f"no task {name!r} is registered here (registered: {names})") from None
 
     # ── enqueue ──
 
@@ -271,21 +259,21 @@ class Lien:
         checked_id(job_id)
         return _found(job_id, await self.store.arun(self.store.engine.show, job_id))
 
-    def attempts(self, job_id: int) -> list[AttemptRecord]:
+    def attempts(self, job_id: int) -> Sequence[AttemptRecord]:
         """The attempts of a job that have ended, oldest first; empty for an unknown job."""
         checked_id(job_id)
         return self.store.run(self.store.engine.attempts, job_id)
 
-    async def aattempts(self, job_id: int) -> list[AttemptRecord]:
+    async def aattempts(self, job_id: int) -> Sequence[AttemptRecord]:
         """The same, awaited."""
         checked_id(job_id)
         return await self.store.arun(self.store.engine.attempts, job_id)
 
-    def list(self, filter: JobFilter | None = None) -> list[JobRecord]:
+    def list(self, filter: JobFilter | None = None) -> Sequence[JobRecord]:
         """A page of jobs, newest first."""
         return self.store.run(self.store.engine.list, filter or JobFilter())
 
-    async def alist(self, filter: JobFilter | None = None) -> list[JobRecord]:
+    async def alist(self, filter: JobFilter | None = None) -> Sequence[JobRecord]:
         """The same, awaited."""
         return await self.store.arun(self.store.engine.list, filter or JobFilter())
 
@@ -296,7 +284,7 @@ class Lien:
         """The schema of the tables: what is applied, what is pending."""
         return Migrations(self.store)
 
-    def migrate(self) -> list[str]:
+    def migrate(self) -> Sequence[str]:
         """Create or upgrade the tables; the names of the migrations that this call applied."""
         return self.migrations.apply()
 

@@ -43,9 +43,7 @@ class Store:
         self.engine, self.connector = _open(url, schema)
         self._lock = threading.Lock()
         self._kept: list[tuple[OwnDriver, float]] = []
-        self._akept: weakref.WeakKeyDictionary[
-            asyncio.AbstractEventLoop, list[tuple[OwnAsyncDriver, float]]
-        ]
+        self._akept: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, list[tuple[OwnAsyncDriver, float]]]
         self._akept = weakref.WeakKeyDictionary()
         self._pid = os.getpid()
 
@@ -88,10 +86,8 @@ class Store:
         for round_ in range(_ROUNDS):
             try:
                 driver = await self._atake()
-                if (
-                    driver is None
-                ):  # an embedded database: the whole operation is carried to a thread, in one hop
-                    return await asyncio.to_thread(self.run, verb, *args, **kwargs)
+                if driver is None:  # an embedded database: the whole operation is carried to a thread, in one hop
+                    return await asyncio.to_thread(lambda: self.run(verb, *args, **kwargs))
                 try:
                     result = await arun(verb(*args, **kwargs), driver)
                 except BaseException as error:
@@ -180,9 +176,7 @@ class Store:
 
     # ── the caller's connection ──
 
-    def run_on(
-        self, connection: object, verb: Callable[P, Op[R]], *args: P.args, **kwargs: P.kwargs
-    ) -> R:
+    def run_on(self, connection: object, verb: Callable[P, Op[R]], *args: P.args, **kwargs: P.kwargs) -> R:
         """Carry out one operation inside the transaction of the caller's connection.
 
         Errors are the driver's own, but for missing tables and lost connections.
@@ -202,9 +196,7 @@ class Store:
                 raise
             raise known from error
 
-    async def arun_on(
-        self, connection: object, verb: Callable[P, Op[R]], *args: P.args, **kwargs: P.kwargs
-    ) -> R:
+    async def arun_on(self, connection: object, verb: Callable[P, Op[R]], *args: P.args, **kwargs: P.kwargs) -> R:
         """The same for asynchronous connections; a synchronous one is used directly and blocks for its round trip."""
         driver = self._borrow(connection)
         try:
@@ -225,9 +217,7 @@ class Store:
         """A driver for the caller's connection, by its type; never imports what the caller has not imported."""
         psycopg: Any = sys.modules.get("psycopg")
         engine = ""
-        if psycopg is not None and isinstance(
-            connection, psycopg.Connection | psycopg.AsyncConnection
-        ):
+        if psycopg is not None and isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
             engine = "postgresql"
         elif isinstance(connection, sqlite3.Connection):
             engine = "sqlite"
@@ -247,7 +237,7 @@ class Store:
         from lien.drivers.psycopg import AsyncPsycopgDriver, PsycopgDriver
 
         if isinstance(connection, psycopg.AsyncConnection):
-            return _Async(AsyncPsycopgDriver(connection, borrowed=True))  # type: ignore[arg-type]
+            return _Async(AsyncPsycopgDriver(connection, borrowed=True))
         return PsycopgDriver(connection, borrowed=True)  # type: ignore[arg-type]
 
 
@@ -284,9 +274,7 @@ def _open(url: str, schema: str | None) -> tuple[Engine, Connector]:
             try:
                 from lien.drivers.psycopg import PsycopgConnector
             except ImportError as error:
-                raise UsageError(
-                    f"postgresql:// needs psycopg 3: pip install 'lien[postgres]' ({error})"
-                ) from error
+                raise UsageError(f"postgresql:// needs psycopg 3: pip install 'lien[postgres]' ({error})") from error
             return Postgres(schema or "lien"), PsycopgConnector(url.replace("+psycopg", "", 1))
         case "sqlite":
             from lien.drivers.sqlite import SqliteConnector
@@ -295,11 +283,7 @@ def _open(url: str, schema: str | None) -> tuple[Engine, Connector]:
             parts = urlsplit(url)
             path = unquote(parts.path)[1:]  # sqlite:///relative.db, sqlite:////absolute.db
             if parts.netloc or not path or path == ":memory:":
-                raise UsageError(
-                    f"{url} names no file: write sqlite:///file.db or sqlite:////absolute/path/file.db"
-                )
-            durability = "normal" if "durability=normal" in parts.query.split("&") else "full"
-            return Sqlite(schema or "lien_"), SqliteConnector(path, durability=durability)
-    raise UsageError(
-        f"{scheme}:// is not a database that Lien knows: use postgresql:// or sqlite:///"
-    )
+                raise UsageError(f"{url} names no file: write sqlite:///file.db or sqlite:////absolute/path/file.db")
+            normal = "durability=normal" in parts.query.split("&")
+            return Sqlite(schema or "lien_"), SqliteConnector(path, durability="normal" if normal else "full")
+    raise UsageError(f"{scheme}:// is not a database that Lien knows: use postgresql:// or sqlite:///")

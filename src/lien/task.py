@@ -6,7 +6,7 @@ import datetime
 import inspect
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from lien.codec import Codec, checked_text
@@ -24,7 +24,7 @@ from lien.policy import (
 )
 
 P = ParamSpec("P")
-R = TypeVar("R", covariant=True)
+R_co = TypeVar("R_co", covariant=True)
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -48,7 +48,7 @@ class Options:
     queue: str = DEFAULT_QUEUE
     priority: int = PRIORITIES["normal"]
     timeout: float = DEFAULT_TIMEOUT
-    retry: Backoff = Backoff()
+    retry: Backoff = field(default_factory=Backoff)
     max_failures: int = DEFAULT_MAX_FAILURES
     max_lost: int = DEFAULT_MAX_LOST
     max_interrupted: int = DEFAULT_MAX_INTERRUPTED
@@ -65,12 +65,10 @@ class Call:
     job: NewJob
 
 
-class Task(Generic[P, R]):
+class Task(Generic[P, R_co]):
     """A registered function. Calling it runs it here and now; ``enqueue`` hands it to a worker."""
 
-    def __init__(
-        self, door: Door, function: Callable[..., Any], name: str, options: Options
-    ) -> None:
+    def __init__(self, door: Door, function: Callable[..., Any], name: str, options: Options) -> None:
         self.function = function
         self.name = name
         self.options = options
@@ -80,13 +78,13 @@ class Task(Generic[P, R]):
         self.__name__ = getattr(function, "__name__", name)
         self.__doc__ = function.__doc__
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Run the function itself, without any job."""
         if self._signature.takes_context:
             raise UsageError(
                 f"task {self.name} wants a Context: call {self.name}.function(ctx, …) with one of your own"
             )
-        result: R = self.function(*args, **kwargs)
+        result: R_co = self.function(*args, **kwargs)
         return result
 
     def __repr__(self) -> str:
@@ -107,7 +105,7 @@ class Task(Generic[P, R]):
         max_failures: int | None = None,
         max_lost: int | None = None,
         max_interrupted: int | None = None,
-    ) -> Bound[P, R]:
+    ) -> Bound[P, R_co]:
         """The same task with options for what is enqueued next.
 
         Args:
@@ -193,9 +191,7 @@ class Task(Generic[P, R]):
                 raise type(error)(f"call {index}: {error}") from error
         return jobs
 
-    def arguments(
-        self, named: Mapping[str, Any], context: Context
-    ) -> tuple[list[Any], dict[str, Any]]:
+    def arguments(self, named: Mapping[str, Any], context: Context) -> tuple[list[Any], dict[str, Any]]:
         """How to call the function with stored arguments.
 
         Raises:
@@ -204,12 +200,12 @@ class Task(Generic[P, R]):
         return self._signature.positioned(named, context)
 
 
-class Bound(Generic[P, R]):
+class Bound(Generic[P, R_co]):
     """A task with a connection and options, made by ``task.using(…)``."""
 
     __slots__ = ("_on", "_options", "_task")
 
-    def __init__(self, task: Task[P, R], on: object, options: Options) -> None:
+    def __init__(self, task: Task[P, R_co], on: object, options: Options) -> None:
         self._task = task
         self._on = on
         self._options = options
@@ -223,9 +219,7 @@ class Bound(Generic[P, R]):
             UnsupportedConnection: Lien knows no such connection.
             DatabaseError: the database refused or is away (on the caller's connection: its driver's own error).
         """
-        return self._task._door.enqueue_jobs(
-            [self._task.job(self._options, args, kwargs)], self._on
-        )[0]  # noqa: SLF001
+        return self._task._door.enqueue_jobs([self._task.job(self._options, args, kwargs)], self._on)[0]  # noqa: SLF001
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """The same, awaited."""
@@ -247,9 +241,7 @@ class Bound(Generic[P, R]):
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
         """A checked call, with these options, for `Lien.enqueue_many`; the connection is given there."""
         if self._on is not None:
-            raise UsageError(
-                "give the connection to enqueue_many(…, on=connection), not to using() of each call"
-            )
+            raise UsageError("give the connection to enqueue_many(…, on=connection), not to using() of each call")
         return Call(self._task.job(self._options, args, kwargs))
 
 
@@ -264,12 +256,8 @@ class Signature:
             parameters = parameters[1:]
         self._signature = inspect.Signature(parameters)
         self._leading = [p for p in parameters if p.kind is inspect.Parameter.POSITIONAL_ONLY]
-        self._spread = next(
-            (p.name for p in parameters if p.kind is inspect.Parameter.VAR_POSITIONAL), None
-        )
-        self._extra = next(
-            (p.name for p in parameters if p.kind is inspect.Parameter.VAR_KEYWORD), None
-        )
+        self._spread = next((p.name for p in parameters if p.kind is inspect.Parameter.VAR_POSITIONAL), None)
+        self._extra = next((p.name for p in parameters if p.kind is inspect.Parameter.VAR_KEYWORD), None)
         if self._spread is not None:  # what stands before *args must be passed by position as well
             self._leading = [p for p in parameters if p.kind in _POSITIONAL]
 
@@ -288,15 +276,12 @@ class Signature:
         if self._extra is not None:
             extra = named.pop(self._extra, {})
             if both := named.keys() & extra.keys():
-                raise SignatureError(
-                    f"task {self._name}: {sorted(both)} given by position and by name"
-                )
+                raise SignatureError(f"task {self._name}: {sorted(both)} given by position and by name")
             named |= extra
         return named
 
-    def positioned(
-        self, named: Mapping[str, Any], context: Context
-    ) -> tuple[list[Any], dict[str, Any]]:
+    def positioned(self, named: Mapping[str, Any], context: Context) -> tuple[list[Any], dict[str, Any]]:
+        """The way back: stored arguments as the function takes them."""
         kwargs = dict(named)
         args: list[Any] = [context] if self.takes_context else []
         for parameter in self._leading:
@@ -336,16 +321,14 @@ def checked_name(what: str, value: object) -> str:
     if not isinstance(value, str):
         raise UsageError(f"{what} is {value!r}: give a text")
     if not value or len(value) > MAX_NAME_CHARS:
-        raise UsageError(
-            f"{what} has {len(value)} characters: give a text of 1 to {MAX_NAME_CHARS}"
-        )
+        raise UsageError(f"{what} has {len(value)} characters: give a text of 1 to {MAX_NAME_CHARS}")
     try:
         return checked_text(value, what)
     except PayloadError as error:
         raise UsageError(str(error)) from None
 
 
-def checked_options(base: Options, **given: Any) -> Options:  # noqa: C901 - a table of checks
+def checked_options(base: Options, **given: Any) -> Options:  # noqa: C901, PLR0912 - a table of checks
     """Options with those given put over a base, each checked.
 
     Raises:
@@ -386,9 +369,7 @@ def _priority(value: object) -> int:
         return PRIORITIES[value]
     if isinstance(value, int) and not isinstance(value, bool) and value in PRIORITIES.values():
         return value
-    raise UsageError(
-        f"priority is {value!r}: give one of {', '.join(PRIORITIES)}, or 0 (critical) to 3 (low)"
-    )
+    raise UsageError(f"priority is {value!r}: give one of {', '.join(PRIORITIES)}, or 0 (critical) to 3 (low)")
 
 
 def _duration(name: str, value: object, *, least: float = 0.0) -> float:
@@ -401,9 +382,7 @@ def _moment(value: object) -> datetime.datetime:
     if not isinstance(value, datetime.datetime):
         raise UsageError(f"at is {value!r}: give an aware datetime, or delay=… in seconds")
     if value.utcoffset() is None:
-        raise UsageError(
-            f"at is {value!r}, which has no time zone: use datetime.now(UTC) + …, or delay=… in seconds"
-        )
+        raise UsageError(f"at is {value!r}, which has no time zone: use datetime.now(UTC) + …, or delay=… in seconds")
     if not 1971 <= value.year <= 9000:  # noqa: PLR2004 - what every engine stores with room to add to
         raise UsageError(f"at is {value!r}: give a year from 1971 to 9000")
     return value

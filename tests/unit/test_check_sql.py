@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,7 +64,7 @@ def statements() -> Iterator[tuple[str, str, str, str]]:
                     yield engine, file, name, body
 
 
-def mutants() -> Iterator[object]:
+def mutants() -> Iterator[Any]:
     for engine, file, name, body in statements():
         for guard, pattern in GUARDS.items():
             if guard == "claim_token" and name.startswith("claim"):
@@ -71,9 +72,7 @@ def mutants() -> Iterator[object]:
             for i, found in enumerate(re.finditer(pattern, body)):
                 mutant = body[: found.start()] + "1 = 1" + body[found.end() :]
                 equivalent = (engine, name, guard, i) in EQUIVALENT
-                yield pytest.param(
-                    engine, file, name, body, mutant, equivalent, id=f"{engine}-{name}-{guard}-{i}"
-                )
+                yield pytest.param(engine, file, name, body, mutant, equivalent, id=f"{engine}-{name}-{guard}-{i}")
 
 
 MUTANTS = list(mutants())
@@ -84,7 +83,8 @@ def problems_with(engine: str, file: str, old: str, new: str) -> list[str]:
     text = TREE[engine][file]
     assert text.count(old) == 1, f"{old!r} is not once in {engine}/{file}"
     assert old != new
-    return check_sql.check({engine: TREE[engine] | {file: text.replace(old, new)}})
+    said: list[str] = check_sql.check({engine: TREE[engine] | {file: text.replace(old, new)}})
+    return said
 
 
 def statement(engine: str, name: str) -> tuple[str, str]:
@@ -178,19 +178,13 @@ PICKED = "WHERE id = ANY(ARRAY(SELECT id FROM pick))"
             "enqueue",
             "THEN 'runnable' ELSE 'scheduled' END",
             "THEN 'claimed' ELSE 'scheduled' END",
-            (
-                "insert of lien_job lands in claimed, scheduled, "
-                "but enqueue ends in runnable, scheduled"
-            ),
+            ("insert of lien_job lands in claimed, scheduled, but enqueue ends in runnable, scheduled"),
         ),
         (
             "expire",
             "state || '' IN ('scheduled', 'runnable')",
             "state || '' IN ('scheduled', 'runnable', 'claimed')",
-            (
-                "delete of lien_job as expire starts from claimed, runnable, scheduled, "
-                "table says runnable, scheduled"
-            ),
+            ("delete of lien_job as expire starts from claimed, runnable, scheduled, table says runnable, scheduled"),
         ),
         (
             "unpark",
@@ -342,9 +336,7 @@ def test_text_that_is_no_sql_is_named() -> None:
 def test_a_missing_statement_is_missed(arrow: str) -> None:
     text = {f: re.sub(rf"\b{arrow}\b", "other", t) for f, t in TREE["postgres"].items()}
     assert text != TREE["postgres"]
-    assert f"postgres: no statement makes the transition {arrow}" in check_sql.check(
-        {"postgres": text}
-    )
+    assert f"postgres: no statement makes the transition {arrow}" in check_sql.check({"postgres": text})
 
 
 def test_a_target_that_nothing_reaches_is_missed() -> None:
@@ -373,9 +365,7 @@ def test_sql_without_a_name_is_missed() -> None:
 )
 def test_other_ways_of_writing_are_refused(text: str) -> None:
     said = check_sql.check({"postgres": {"x.sql": f"-- name: x\n{text}\n"}})
-    assert said[0] == (
-        "postgres/x.sql: x: only INSERT, UPDATE, DELETE and COPY of lien_job can be checked"
-    )
+    assert said[0] == ("postgres/x.sql: x: only INSERT, UPDATE, DELETE and COPY of lien_job can be checked")
 
 
 SEVERAL = """
@@ -430,10 +420,7 @@ def test_a_transition_may_take_several_statements() -> None:
         (
             "INSERT INTO lien_history",
             "INSERT OR REPLACE INTO lien_history",
-            (
-                "sqlite/finish.sql: succeed_history: "
-                "an INSERT into lien_history may not overwrite a row that is there"
-            ),
+            ("sqlite/finish.sql: succeed_history: an INSERT into lien_history may not overwrite a row that is there"),
         ),
         (
             "DELETE FROM lien_job WHERE id = :id",

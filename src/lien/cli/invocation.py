@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from lien.cli import urls
@@ -26,11 +27,12 @@ class Invocation:
         return False if self.no_color else None
 
     def know(self, url: str) -> None:
-        """Remember the secrets of a URL."""
-        self.secrets |= urls.secrets(url)
+        """Remember the secrets of a URL, but for a password that is also its user's or database's name."""
+        visible = urls.masked(url)
+        self.secrets |= {secret for secret in urls.secrets(url) if secret not in visible}
 
     def scrub(self, text: str) -> str:
         """The text without any secret known."""
         for secret in sorted(self.secrets, key=len, reverse=True):
-            text = text.replace(secret, "***")
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", text)
         return mask_secrets(text)

@@ -39,15 +39,12 @@ def global_options() -> list[click.Option]:
         click.Option(
             ["--schema"],
             metavar="NAME",
-            help="The tables' schema (PostgreSQL) or prefix.  [env: LIEN_SCHEMA; "
-            "pyproject: tool.lien.schema]",
+            help="The tables' schema (PostgreSQL) or prefix.  [env: LIEN_SCHEMA; pyproject: tool.lien.schema]",
             **common,
         ),
         click.Option(["--json"], is_flag=True, help="One JSON document on stdout.", **common),
         click.Option(["--no-color"], is_flag=True, help="No colors.  [env: NO_COLOR]", **common),
-        click.Option(
-            ["-v", "--verbose"], is_flag=True, help="Tracebacks, and more talk.", **common
-        ),
+        click.Option(["-v", "--verbose"], is_flag=True, help="Tracebacks, and more talk.", **common),
     ]
 
 

@@ -40,10 +40,7 @@ def width(text: str) -> int:
     """Columns that the text takes."""
     if text.isascii():
         return len(text)
-    return sum(
-        0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF")
-        for c in text
-    )
+    return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
 
 
 def cut(text: str, columns: int) -> str:

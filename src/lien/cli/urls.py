@@ -24,18 +24,12 @@ def checked_url(url: object, origin: str) -> str:
         UsageError: it cannot; the message has no part of it but the scheme.
     """
     if not isinstance(url, str) or "://" not in url:
-        raise UsageError(
-            f"{origin} is not a database URL: write postgresql://user@host/database or "
-            "sqlite:///file.db"
-        )
+        raise UsageError(f"{origin} is not a database URL: write postgresql://user@host/database or sqlite:///file.db")
     scheme, _, rest = url.partition("://")
     if scheme == "sqlite":
         return url
     if scheme not in _POSTGRES:
-        raise UsageError(
-            f"{origin} is a URL of another kind of database: Lien works with postgresql:// and "
-            "sqlite:///"
-        )
+        raise UsageError(f"{origin} is a URL of another kind of database: Lien works with postgresql:// and sqlite:///")
     credentials, remaining = _credentials(rest)
     if "@" in remaining.partition("?")[0]:
         raise UsageError(f"{origin} has an @ too many: if it is part of the password, {_ENCODE}")
@@ -51,17 +45,13 @@ def _parsed(url: str, origin: str, *, secret: bool) -> None:
         import psycopg
         from psycopg.conninfo import conninfo_to_dict
     except ImportError as error:
-        raise UsageError(
-            f"postgresql:// needs psycopg 3: pip install 'lien[postgres]' ({error})"
-        ) from None
+        raise UsageError(f"postgresql:// needs psycopg 3: pip install 'lien[postgres]' ({error})") from None
     try:
         port = str(conninfo_to_dict(url).get("port") or "")
     except psycopg.Error as error:
         # libpq quotes the piece that it could not read, which may be a piece of the password.
         text = re.sub(r'"[^"]*"?', '"…"', str(error)) if secret else str(error)
-        raise UsageError(
-            f"{origin} is not a URL that PostgreSQL can read: {text.strip()}"
-        ) from None
+        raise UsageError(f"{origin} is not a URL that PostgreSQL can read: {text.strip()}") from None
     if not re.fullmatch(r"[0-9,]*", port):
         raise UsageError(f"{origin} has a port that is no number; if it is the password, {_ENCODE}")
 
@@ -94,14 +84,10 @@ def _masked_pair(pair: str) -> str:
 
 def secrets(text: str) -> set[str]:
     """Passwords in a URL or a connection string, as written and decoded, good or bad URL alike."""
-    found = set(re.findall(r"://[^:/@]*:(.*)@", text)) | set(
-        re.findall(r"://[^:/@]*:([^@]*)@", text)
-    )
+    found = set(re.findall(r"://[^:/@]*:(.*)@", text)) | set(re.findall(r"://[^:/@]*:([^@]*)@", text))
     keys = "|".join(_SECRET_KEYS)
     found |= set(re.findall(rf"(?i)[?&](?:{keys})=([^&\s]+)", text))
-    for quoted, bare in re.findall(
-        rf"(?i)\b(?:{keys})\s*=\s*(?:'((?:[^'\\]|\\.)*)'|([^\s&']+))", text
-    ):
+    for quoted, bare in re.findall(rf"(?i)\b(?:{keys})\s*=\s*(?:'((?:[^'\\]|\\.)*)'|([^\s&']+))", text):
         found.add(quoted or bare)
     found |= {unquote(secret) for secret in found}
     return {secret for secret in found if len(secret) >= _SHORTEST}

@@ -5,20 +5,25 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lien.cli.text import line
 from lien.errors import UsageError
-from lien.queue import checked_id
 from lien.task import checked_name
 
+if TYPE_CHECKING:
+    _Type = click.ParamType[Any]
+else:  # click before 8.3 has no type variable there
+    _Type = click.ParamType
+
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d)?", re.ASCII)
+MAX_ID = 2**63 - 1
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
-class Duration(click.ParamType):
+class Duration(_Type):
     """Seconds, as ``10``, ``10s``, ``5m``, ``2h``, ``1d``."""
 
     name = "duration"
@@ -33,7 +38,7 @@ class Duration(click.ParamType):
         return float(match[1]) * _UNITS[match[2] or "s"]
 
 
-class Moment(click.ParamType):
+class Moment(_Type):
     """An ISO 8601 moment with its time zone."""
 
     name = "moment"
@@ -45,9 +50,7 @@ class Moment(click.ParamType):
         try:
             moment = datetime.datetime.fromisoformat(value.strip())
         except ValueError:
-            self.fail(
-                f"{line(value)!r} is not a moment: write it as in 2026-12-24T18:00Z", param, ctx
-            )
+            self.fail(f"{line(value)!r} is not a moment: write it as in 2026-12-24T18:00Z", param, ctx)
         if moment.utcoffset() is None:
             text = moment.isoformat()
             self.fail(
@@ -58,7 +61,7 @@ class Moment(click.ParamType):
         return moment
 
 
-class JobId(click.ParamType):
+class JobId(_Type):
     """A job's id."""
 
     name = "id"
@@ -69,19 +72,12 @@ class JobId(click.ParamType):
             return value
         if re.fullmatch(r"--?[A-Za-z].*", value):  # a misspelt option, see commands that take ids
             raise click.NoSuchOption(line(value), ctx=ctx)
-        try:
-            if not re.fullmatch(r"-?[0-9]{1,30}", value, re.ASCII):
-                raise UsageError
-            return checked_id(int(value))
-        except UsageError:
-            self.fail(
-                f"{line(value)!r} is not a job id: give an integer from 1 to {2**63 - 1}",
-                param,
-                ctx,
-            )
+        if re.fullmatch(r"[0-9]{1,30}", value, re.ASCII) and 1 <= int(value) <= MAX_ID:
+            return int(value)
+        self.fail(f"{line(value)!r} is not a job id: give an integer from 1 to {MAX_ID}", param, ctx)
 
 
-class Name(click.ParamType):
+class Name(_Type):
     """A name of a queue, task or key."""
 
     def __init__(self, name: str) -> None:
@@ -95,7 +91,7 @@ class Name(click.ParamType):
             self.fail(line(str(error)), param, ctx)
 
 
-class Queues(click.ParamType):
+class Queues(_Type):
     """Names of queues with commas between."""
 
     name = "queues"
@@ -111,7 +107,7 @@ class Queues(click.ParamType):
             self.fail(f"{line(value)!r}: {line(str(error))}", param, ctx)
 
 
-class Arguments(click.ParamType):
+class Arguments(_Type):
     """A task's arguments as JSON: an object by name, an array by position."""
 
     name = "json"

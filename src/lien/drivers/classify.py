@@ -26,9 +26,7 @@ _REFUSED_CLASSES = frozenset({"22", "23"})
 
 # https://www.sqlite.org/rescode.html, primary codes
 _SQLITE_BUSY = frozenset({5, 6})
-_SQLITE_GONE = frozenset(
-    {8, 10, 11, 13, 14, 26}
-)  # read-only, I/O, corrupt, full, cannot open, not a database
+_SQLITE_GONE = frozenset({8, 10, 11, 13, 14, 26})  # read-only, I/O, corrupt, full, cannot open, not a database
 _SQLITE_REFUSED = frozenset({18, 19, 20})  # too big, constraint, mismatch
 
 
@@ -52,13 +50,11 @@ def classify(error: BaseException) -> Kind:
     return Kind.OTHER
 
 
-def _postgres(error: BaseException) -> Kind:  # noqa: PLR0911 - a table
+def _postgres(error: BaseException) -> Kind:
     state: str | None = getattr(error, "sqlstate", None)
     if state is None:
         # Without a code the error is the client's own: the connection broke, or never came to be.
-        return (
-            Kind.DISCONNECTED if _is_a(error, "OperationalError", "InterfaceError") else Kind.OTHER
-        )
+        return Kind.DISCONNECTED if _is_a(error, "OperationalError", "InterfaceError") else Kind.OTHER
     if state in _DISCONNECTED_STATES or state.startswith("08"):
         return Kind.DISCONNECTED
     if state in _RETRYABLE_STATES:
@@ -97,9 +93,7 @@ def translate(error: BaseException, where: str) -> LienError:
         case Kind.DISCONNECTED:
             return DatabaseUnavailable(f"{where} cannot be reached: {line}")
         case Kind.SCHEMA:
-            return SchemaError(
-                f"{where} has no (or older) Lien tables: run `lien migrate` ({line})"
-            )
+            return SchemaError(f"{where} has no (or older) Lien tables: run `lien migrate` ({line})")
         case Kind.RETRYABLE:
             return DatabaseError(f"{where} was busy for too long, nothing was changed: {line}")
         case _:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
-from typing import Any, LiteralString, cast
+from typing import Any
 
 import psycopg
 from psycopg import pq
@@ -23,9 +24,8 @@ _OWN = {
 _IDLE = pq.TransactionStatus.IDLE
 
 
-def _sql(command: Fetch | Many | Copy) -> LiteralString:
-    # The texts are files of this package; the driver's type says that it wants no text made at run time.
-    return cast(LiteralString, command.statement.render(_STYLE))
+def _sql(command: Fetch | Many | Copy) -> str:
+    return command.statement.render(_STYLE)
 
 
 class PsycopgDriver:
@@ -48,25 +48,18 @@ class PsycopgDriver:
             case Pipe(commands):
                 with self.connection.pipeline():
                     sent = [self._step(step) for step in commands]
-                return [
-                    [self._rows(c) for c in s] if isinstance(s, list) else self._rows(s)
-                    for s in sent
-                ]
+                return [[self._rows(c) for c in s] if isinstance(s, list) else self._rows(s) for s in sent]
             case Copy(rows=rows):
                 with self.connection.cursor() as cursor, cursor.copy(_sql(command)) as copy:
                     for row in rows:
                         copy.write_row(row)
                 return None
             case Script(statement):
-                self.connection.execute(cast(LiteralString, statement.text))
+                self.connection.execute(statement.text)
                 return None
             case _:
                 answer = self._step(command)
-                return (
-                    [self._rows(c) for c in answer]
-                    if isinstance(answer, list)
-                    else self._rows(answer)
-                )
+                return [self._rows(c) for c in answer] if isinstance(answer, list) else self._rows(answer)
 
     def _step(self, command: Command) -> Any:
         match command:
@@ -128,10 +121,8 @@ class PsycopgDriver:
         return True
 
     def close(self) -> None:
-        try:
+        with contextlib.suppress(psycopg.Error, OSError):
             self.connection.close()
-        except (psycopg.Error, OSError):
-            pass
 
 
 class AsyncPsycopgDriver:
@@ -150,25 +141,18 @@ class AsyncPsycopgDriver:
             case Pipe(commands):
                 async with self.connection.pipeline():
                     sent = [await self._step(step) for step in commands]
-                return [
-                    [await self._rows(c) for c in s] if isinstance(s, list) else await self._rows(s)
-                    for s in sent
-                ]
+                return [[await self._rows(c) for c in s] if isinstance(s, list) else await self._rows(s) for s in sent]
             case Copy(rows=rows):
                 async with self.connection.cursor() as cursor, cursor.copy(_sql(command)) as copy:
                     for row in rows:
                         await copy.write_row(row)
                 return None
             case Script(statement):
-                await self.connection.execute(cast(LiteralString, statement.text))
+                await self.connection.execute(statement.text)
                 return None
             case _:
                 answer = await self._step(command)
-                return (
-                    [await self._rows(c) for c in answer]
-                    if isinstance(answer, list)
-                    else await self._rows(answer)
-                )
+                return [await self._rows(c) for c in answer] if isinstance(answer, list) else await self._rows(answer)
 
     async def _step(self, command: Command) -> Any:
         match command:
@@ -180,9 +164,7 @@ class AsyncPsycopgDriver:
                 return await self._begin()
             case Commit():
                 self._begun = False
-                return await self.connection.execute(
-                    "RELEASE lien_op" if self._savepoint else "COMMIT"
-                )
+                return await self.connection.execute("RELEASE lien_op" if self._savepoint else "COMMIT")
             case Rollback():
                 self._begun = False
                 return await self.connection.execute(
@@ -229,10 +211,8 @@ class AsyncPsycopgDriver:
         return True
 
     async def close(self) -> None:
-        try:
+        with contextlib.suppress(psycopg.Error, OSError):
             await self.connection.close()
-        except (psycopg.Error, OSError):
-            pass
 
 
 class Listener:
@@ -242,7 +222,7 @@ class Listener:
         self._connection = connection
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
-        connection.execute(cast(LiteralString, f'LISTEN "{channel}"'))
+        connection.execute(f'LISTEN "{channel}"')
 
     def wait(self, seconds: float) -> bool:
         pgconn = self._connection.pgconn
@@ -262,16 +242,12 @@ class Listener:
         self._connection.execute("SELECT 1")
 
     def interrupt(self) -> None:
-        try:
+        with contextlib.suppress(OSError):  # the pipe is full of interruptions, or closed: either will do
             os.write(self._write, b"x")
-        except OSError:
-            pass  # the pipe is full of interruptions, or closed: either will do
 
     def close(self) -> None:
-        try:
+        with contextlib.suppress(psycopg.Error, OSError):
             self._connection.close()
-        except (psycopg.Error, OSError):
-            pass
         os.close(self._read)
         os.close(self._write)
 
@@ -290,9 +266,7 @@ class PsycopgConnector:
         return PsycopgDriver(self._open("lien"), borrowed=False)
 
     async def aconnect(self) -> AsyncPsycopgDriver:
-        connection = await psycopg.AsyncConnection.connect(
-            self._url, autocommit=True, **self._options("lien")
-        )
+        connection = await psycopg.AsyncConnection.connect(self._url, autocommit=True, **self._options("lien"))
         return AsyncPsycopgDriver(connection, borrowed=False)
 
     def wakeup(self, channel: str) -> Listener:
@@ -303,7 +277,7 @@ class PsycopgConnector:
 
     def _options(self, name: str) -> dict[str, Any]:
         given = psycopg.conninfo.conninfo_to_dict(self._url)
-        options = {key: value for key, value in _OWN.items() if key not in given}
+        options: dict[str, Any] = {key: value for key, value in _OWN.items() if key not in given}
         if "application_name" not in given:
             options["application_name"] = name
         return options

@@ -12,6 +12,7 @@ from typing import Protocol
 from uuid import UUID
 
 from lien.commands import Op
+from lien.machine import State
 from lien.model import (
     Ack,
     AttemptRecord,
@@ -26,7 +27,6 @@ from lien.model import (
     Reaped,
     Renewal,
 )
-from lien.machine import State
 from lien.sqlfile import Statement
 
 
@@ -69,17 +69,13 @@ class Engine(Protocol):
     def enqueue(self, job: NewJob, *, id: int | None = None) -> Op[Enqueued]:
         """Write one job in the surrounding transaction; an equal live unique key answers with the older job."""
 
-    def enqueue_many(
-        self, jobs: Sequence[NewJob], *, ids: Sequence[int] | None = None
-    ) -> Op[list[Enqueued]]:
+    def enqueue_many(self, jobs: Sequence[NewJob], *, ids: Sequence[int] | None = None) -> Op[list[Enqueued]]:
         """Write many jobs, all or none, in the order given; under these ids where they were reserved."""
 
     def enqueue_again(self, jobs: Sequence[NewJob], ids: Sequence[int]) -> Op[list[Enqueued]]:
         """Repeat an enqueue whose outcome is unknown under its reserved ids; never makes a second job."""
 
-    def cycle(
-        self, acks: Sequence[Ack], claim: ClaimRequest | None, promote: Promote | None
-    ) -> Op[Cycle]:
+    def cycle(self, acks: Sequence[Ack], claim: ClaimRequest | None, promote: Promote | None) -> Op[Cycle]:
         """Acknowledge, promote what is due and claim, in one commit and as few round trips as the driver can."""
 
     def finish(self, acks: Sequence[Ack]) -> Op[Cycle]:
@@ -118,10 +114,10 @@ class Engine(Protocol):
     def show(self, id: int) -> Op[JobRecord | None]:
         """One job, live or terminal."""
 
-    def list(self, filter: JobFilter) -> Op[list[JobRecord]]:
+    def list(self, filter: JobFilter) -> Op[Sequence[JobRecord]]:
         """A page of jobs, newest first."""
 
-    def attempts(self, id: int) -> Op[list[AttemptRecord]]:
+    def attempts(self, id: int) -> Op[Sequence[AttemptRecord]]:
         """The ended attempts of a job, oldest first."""
 
     def sleep(self, worker: str, queues: Sequence[str], seconds: float) -> Op[None]:
@@ -136,7 +132,7 @@ class Engine(Protocol):
     def server(self) -> Op[Server]:
         """Which server this is, and whether it will do."""
 
-    def schema_versions(self) -> Op[list[int]]:
+    def schema_versions(self) -> Op[Sequence[int]]:
         """Versions applied, in order; empty when there is no schema."""
 
     def migrate(self, migration: Migration) -> Op[bool]:

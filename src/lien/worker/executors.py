@@ -35,9 +35,7 @@ class Executor:
         threads: the most plain handlers that run at once.
     """
 
-    def __init__(
-        self, tasks: dict[str, Task[..., Any]], codec: Codec, report: Report, threads: int
-    ) -> None:
+    def __init__(self, tasks: dict[str, Task[..., Any]], codec: Codec, report: Report, threads: int) -> None:
         self._tasks = tasks
         self._codec = codec
         self._report = report
@@ -119,9 +117,7 @@ class Executor:
         running.began_at = clock.monotonic()
         try:
             task = self._tasks[running.claim.task]
-            args, kwargs = task.arguments(
-                as_object(self._codec.decode(running.claim.args)), running.context
-            )
+            args, kwargs = task.arguments(as_object(self._codec.decode(running.claim.args)), running.context)
             ack: Ack | None = returned(running, await task.function(*args, **kwargs), self._codec)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is an outcome
             ack = raised(running, error)
@@ -158,9 +154,7 @@ class Executor:
         # one stuck handler would keep a drained worker from ever going away.
         self._inbox.put(running)
         if not self._idle.acquire(blocking=False) and len(self._threads) < self._max_threads:
-            thread = threading.Thread(
-                target=self._thread, name=f"lien-job-{len(self._threads)}", daemon=True
-            )
+            thread = threading.Thread(target=self._thread, name=f"lien-job-{len(self._threads)}", daemon=True)
             self._threads.append(thread)
             thread.start()
 
@@ -178,9 +172,7 @@ class Executor:
     def _call(self, running: Running) -> Ack | None:
         try:
             task = self._tasks[running.claim.task]
-            args, kwargs = task.arguments(
-                as_object(self._codec.decode(running.claim.args)), running.context
-            )
+            args, kwargs = task.arguments(as_object(self._codec.decode(running.claim.args)), running.context)
             value = task.function(*args, **kwargs)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is an outcome
             return raised(running, error)

@@ -96,9 +96,7 @@ class LeaseThread:
             except Exception as error:
                 if classify(error) is not Kind.RETRYABLE:
                     raise
-                self._healthy_since = (
-                    clock.monotonic()
-                )  # locks could not be had: others may be waiting as well
+                self._healthy_since = clock.monotonic()  # locks could not be had: others may be waiting as well
             self._stop.wait(self._tick)
 
     def _beat(self, driver: OwnDriver, now: float) -> None:
@@ -194,6 +192,4 @@ class LeaseThread:
             if classify(error) is Kind.DISCONNECTED or not from_driver(error):
                 raise
             self._upkeep_at = clock.monotonic() + 60.0
-            logger.warning(
-                "storage could not be looked after, trying again in a minute: %s", first_line(error)
-            )
+            logger.warning("storage could not be looked after, trying again in a minute: %s", first_line(error))

@@ -28,12 +28,10 @@ def returned(running: Running, value: Any, codec: Codec) -> Ack | None:
     except PayloadError as error:
         # The work is done; failing now would do it again. What cannot be kept is said in its place.
         result = codec.encode({"lien": "result not stored", "why": str(error)[:500]}, "result")
-    return Ack(
-        claim.id, claim.attempt, claim.token, "succeed", AttemptOutcome.SUCCEEDED, result=result
-    )
+    return Ack(claim.id, claim.attempt, claim.token, "succeed", AttemptOutcome.SUCCEEDED, result=result)
 
 
-def raised(running: Running, error: BaseException) -> Ack | None:
+def raised(running: Running, error: BaseException) -> Ack | None:  # noqa: PLR0911 - a table of outcomes
     """The handler raised; None when there is nothing to say because the claim is lost."""
     claim = running.claim
     match running.cause:

@@ -19,7 +19,7 @@ from lien.drivers.classify import Kind, classify, first_line, from_driver
 from lien.drivers.contract import OwnDriver
 from lien.errors import DatabaseError
 from lien.machine import AttemptOutcome, Reason, State
-from lien.model import Ack, Claim, ClaimRequest, Cycle, Ended, Promote
+from lien.model import PRIORITIES, Ack, Claim, ClaimRequest, Cycle, Ended, Promote
 from lien.store import Store
 from lien.worker.events import Event, Stream, What
 from lien.worker.held import HeldClaims, Running
@@ -44,7 +44,7 @@ class Pump:
         dry: called when a look at everything found nothing to run and nothing is held.
     """
 
-    def __init__(  # noqa: PLR0913 - its collaborators
+    def __init__(  # noqa: PLR0913, PLR0917 - its collaborators
         self,
         store: Store,
         settings: Settings,
@@ -121,7 +121,7 @@ class Pump:
                     self._stream.emit(Event(what=What.RECONNECTED))
                     failures = 0
                 self._work(driver)
-                return
+                break
             except Exception as error:
                 if not from_driver(error) and not isinstance(error, DatabaseError):
                     raise
@@ -154,11 +154,7 @@ class Pump:
         while self.orphan_tokens and self.orphan_tokens[0][1] < now:
             self.orphan_tokens.popleft()
         if tokens := [token for token, _ in self.orphan_tokens]:
-            lost = [
-                ack
-                for ack in run(self._engine.orphans(tokens), driver)
-                if self._held.get(ack.id) is None
-            ]
+            lost = [ack for ack in run(self._engine.orphans(tokens), driver) if self._held.get(ack.id) is None]
             if lost:
                 self._settle(run(self._engine.finish(lost), driver), driver)
 
@@ -217,9 +213,7 @@ class Pump:
             cycle = run(self._engine.cycle(self._pending, claim, promote), driver)
         except Exception as error:
             kind = classify(error)
-            if (
-                claim is not None and kind is Kind.DISCONNECTED
-            ):  # it may have committed all the same
+            if claim is not None and kind is Kind.DISCONNECTED:  # it may have committed all the same
                 self.orphan_tokens.append((claim.token, started + 2 * self._settings.lease))
             if not from_driver(error) or kind in {Kind.DISCONNECTED, Kind.SCHEMA}:
                 raise
@@ -234,9 +228,8 @@ class Pump:
         if claim is not None:
             self._took(driver, claim, cycle, full=full, started=started)
 
-    def _took(
-        self, driver: OwnDriver, claim: ClaimRequest, cycle: Cycle, *, full: bool, started: float
-    ) -> None:
+    def _took(self, driver: OwnDriver, claim: ClaimRequest, cycle: Cycle, *, full: bool, started: float) -> None:
+        """Hand over what was claimed, and decide when to look next."""
         now = clock.monotonic()
         if cycle.claims:
             self._accept(cycle.claims, started)
@@ -246,12 +239,7 @@ class Pump:
             self._lanes.lower(cycle.promoted_floor)
             self._promote_floor = cycle.promoted_floor
         if cycle.parked:
-            self._stream.emit(
-                Event(what=What.PARKED, count=cycle.parked, error="no such task is registered here")
-            )
-            for queue in self._queues:
-                for priority in {lane.priority for lane in claim.lanes}:
-                    run(self._engine.park(queue, priority, self._tasks, _PARK_BATCH), driver)
+            self._park(driver, cycle.parked)
         if cycle.promoted or cycle.parked or not short:
             self._look_at = 0.0
             return
@@ -260,16 +248,19 @@ class Pump:
             return
         if self._settings.burst and not len(self._held) and self.idle:
             self._dry()
-        pause = (
-            self._settings.poll
-            if self.listening
-            else min(self._settings.poll, _POLL_WITHOUT_WAKEUP)
-        )
+        pause = self._settings.poll if self.listening else min(self._settings.poll, _POLL_WITHOUT_WAKEUP)
         pause *= 0.9 + random.random() * 0.2  # noqa: S311 - not a secret
         if cycle.next_due is not None:
             pause = min(pause, max(cycle.next_due, 0.0))
         if not self._wake.is_set():
             self._look_at = now + pause
+
+    def _park(self, driver: OwnDriver, met: int) -> None:
+        """A claim met jobs of tasks that nobody registered here: put many of them out of the way at once."""
+        self._stream.emit(Event(what=What.PARKED, count=met, error="no such task is registered here"))
+        for queue in self._queues:
+            for priority in PRIORITIES.values():
+                run(self._engine.park(queue, priority, self._tasks, _PARK_BATCH), driver)
 
     def _fall_asleep(self, driver: OwnDriver, now: float) -> bool:
         """Before waiting, see that enqueues will notify; True when the record was new: look once more after it."""
@@ -345,9 +336,7 @@ class Pump:
         except BaseException:
             self._pending += acks  # a repeated one changes nothing and says so
             raise
-        gone = {
-            running.claim.id: running for running in self._held.remove([ack.id for ack in acks])
-        }
+        gone = {running.claim.id: running for running in self._held.remove([ack.id for ack in acks])}
         for ack in acks:
             running = gone.get(ack.id)
             claim = running.claim if running else None
@@ -371,9 +360,7 @@ class Pump:
                     event = _event(What.SUCCEEDED, claim, end.id, claim.attempt, seconds=took)
                 case State.FAILED:
                     what = What.CANCELLED if end.reason == "cancelled" else What.FAILED
-                    event = _event(
-                        what, claim, end.id, claim.attempt, seconds=took, error=running.note
-                    )
+                    event = _event(what, claim, end.id, claim.attempt, seconds=took, error=running.note)
                 case State.RUNNABLE:
                     event = _event(What.RELEASED, claim, end.id, claim.attempt)
                 case _:
@@ -390,7 +377,7 @@ class Pump:
             self._stream.emit(event)
 
 
-def _event(  # noqa: PLR0913 - the fields of an event
+def _event(
     what: What,
     claim: Claim | None,
     job_id: int,

@@ -52,9 +52,7 @@ class Settings:
             or not isinstance(self.concurrency, int)
             or not 1 <= self.concurrency <= MAX_CONCURRENCY
         ):
-            raise UsageError(
-                f"concurrency is {self.concurrency!r}: give an integer from 1 to {MAX_CONCURRENCY}"
-            )
+            raise UsageError(f"concurrency is {self.concurrency!r}: give an integer from 1 to {MAX_CONCURRENCY}")
         seconds("lease", self.lease, least=0.3)
         seconds("poll", self.poll, least=0.01)
         seconds("grace", self.grace)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 from lien.drivers.classify import first_line, from_driver
 from lien.drivers.contract import Wakeup
@@ -15,6 +16,13 @@ _CHECK_EVERY = 15.0
 _MAX_BACKOFF = 30.0
 
 
+class Listening(Protocol):
+    """Takes word whether hints can come at the moment."""
+
+    def __call__(self, *, yes: bool) -> None:
+        """Hints can come, or not."""
+
+
 class WakeThread:
     """Listens until told to stop.
 
@@ -23,9 +31,7 @@ class WakeThread:
         listening: told whether hints can come at the moment.
     """
 
-    def __init__(
-        self, store: Store, hint: Callable[[], None], listening: Callable[[bool], None]
-    ) -> None:
+    def __init__(self, store: Store, hint: Callable[[], None], listening: Listening) -> None:
         self._store = store
         self._hint = hint
         self._listening = listening
@@ -46,7 +52,7 @@ class WakeThread:
                 self._wakeup = self._store.connector.wakeup(self._store.engine.channel)
                 if self._wakeup is None:
                     return
-                self._listening(True)
+                self._listening(yes=True)
                 self._hint()  # what came while nobody listened
                 failures = 0
                 while not self._stop.is_set():
@@ -59,11 +65,9 @@ class WakeThread:
                     raise
                 failures += 1
                 if failures == 1:
-                    logger.warning(
-                        "wake-ups do not come just now, polling goes on: %s", first_line(error)
-                    )
+                    logger.warning("wake-ups do not come just now, polling goes on: %s", first_line(error))
             finally:
-                self._listening(False)
+                self._listening(yes=False)
                 if self._wakeup is not None:
                     self._wakeup.close()
                     self._wakeup = None

@@ -40,17 +40,11 @@ class Worker:
         hooks: called with every event, from the worker's threads; they must be quick.
     """
 
-    def __init__(
-        self, jobs: Lien, settings: Settings | None = None, hooks: tuple[Hook, ...] = ()
-    ) -> None:
+    def __init__(self, jobs: Lien, settings: Settings | None = None, hooks: tuple[Hook, ...] = ()) -> None:
         self.settings = settings or Settings()
         if not jobs.tasks:
-            raise UsageError(
-                "no tasks are registered: import the modules that define them before the worker starts"
-            )
-        self.queues = self.settings.queues or tuple(
-            sorted({task.options.queue for task in jobs.tasks.values()})
-        )
+            raise UsageError("no tasks are registered: import the modules that define them before the worker starts")
+        self.queues = self.settings.queues or tuple(sorted({task.options.queue for task in jobs.tasks.values()}))
         self._jobs = jobs
         self._stream = Stream(hooks)
         self._held = HeldClaims()
@@ -75,9 +69,7 @@ class Worker:
         self._threads: list[threading.Thread] = []
 
     def __repr__(self) -> str:
-        return (
-            f"<Worker {self.settings.identity}: {len(self._held)}/{self.settings.concurrency} held>"
-        )
+        return f"<Worker {self.settings.identity}: {len(self._held)}/{self.settings.concurrency} held>"
 
     def run(self, *, signals: bool = True) -> int:
         """Work until stopped, then drain.
@@ -138,17 +130,14 @@ class Worker:
         deadline = sent + settings.lease - settings.margin
         renew_at = sent + settings.renew_every
         namespace, shutdown = self._namespace, self._shutdown
-        batch = [
-            Running(claim, Context(claim, namespace, shutdown), deadline, renew_at)
-            for claim in claims
-        ]
+        batch = [Running(claim, Context(claim, namespace, shutdown), deadline, renew_at) for claim in claims]
         self._held.add(batch)
         self._executor.submit(batch)
 
     def _report(self, running: Running, ack: Ack | None) -> None:
         self._pump.report(running, ack)
 
-    def _listening(self, yes: bool) -> None:  # noqa: FBT001 - a callback
+    def _listening(self, *, yes: bool) -> None:
         self._pump.listening = yes
 
     def _dry(self) -> None:
@@ -202,9 +191,7 @@ class Worker:
         def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of handlers
             self.stop()
 
-        before = {
-            number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)
-        }
+        before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
 
         def restore() -> None:
             for number, handler in before.items():

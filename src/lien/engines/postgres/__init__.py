@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 from uuid import UUID
 
-from lien.commands import Begin, Commit, Copy, Fetch, Op, Pipe, Rollback, Row, Script
+from lien.commands import Begin, Commit, Copy, Fetch, Op, Pipe, Rollback, Script
 from lien.engines.contract import Migration, Server
+from lien.engines.postgres.rows import ack_params, attempt, claimed, copy_row, endings, job_params, reason_of, record
 from lien.engines.schema import load_migrations
 from lien.errors import DatabaseError
-from lien.machine import AttemptOutcome, Reason, State
+from lien.machine import AttemptOutcome, State
 from lien.model import (
     Ack,
     AttemptRecord,
-    Claim,
     ClaimRequest,
     Cycle,
-    Ended,
     Enqueued,
     Held,
     JobFilter,
@@ -32,9 +31,7 @@ from lien.model import (
 )
 from lien.sqlfile import load, placed_in_schema
 
-_START = datetime.datetime(
-    1900, 1, 1, tzinfo=datetime.UTC
-)  # the CHECK on available_at allows nothing earlier
+_START = datetime.datetime(1900, 1, 1, tzinfo=datetime.UTC)  # the CHECK on available_at allows nothing earlier
 _MAX_ID = 2**63 - 1
 _OLDEST_SERVER = 130_000
 _PARTITION_DAYS = 8
@@ -58,11 +55,9 @@ class Postgres:
 
         def place(text: str) -> str:
             text = text.replace("'lien.lien_channel'", f"'{self.channel}'")
-            return in_schema(
-                text.replace("'lien.lien_schema'", "'" + schema.replace("'", "''") + "'")
-            )
+            return in_schema(text.replace("'lien.lien_schema'", "'" + schema.replace("'", "''") + "'"))
 
-        self.place = place
+        self.place: Callable[[str], str] = place
         self.statements = load(__name__, place)
         self.migrations: tuple[Migration, ...] = load_migrations(__name__, place)
 
@@ -77,20 +72,16 @@ class Postgres:
 
     def enqueue(self, job: NewJob, *, id: int | None = None) -> Op[Enqueued]:
         for _ in range(_UNIQUE_ROUNDS):
-            rows = yield Fetch(self.statements["enqueue"], _job_params(job, id))
+            rows = yield Fetch(self.statements["enqueue"], job_params(job, id))
             if rows:
                 return Enqueued(rows[0][0])
             rows = yield self._fetch("find_unique", queue=job.queue, unique_key=job.unique_key)
             if rows:
                 return Enqueued(rows[0][0], created=False)
             # The older job ended between the two statements: its key is free again.
-        raise DatabaseError(
-            f"unique key {job.unique_key!r} of queue {job.queue!r} was never free nor found"
-        )
+        raise DatabaseError(f"unique key {job.unique_key!r} of queue {job.queue!r} was never free nor found")
 
-    def enqueue_many(
-        self, jobs: Sequence[NewJob], *, ids: Sequence[int] | None = None
-    ) -> Op[list[Enqueued]]:
+    def enqueue_many(self, jobs: Sequence[NewJob], *, ids: Sequence[int] | None = None) -> Op[list[Enqueued]]:
         done: dict[int, Enqueued] = {}
         plain = [i for i, job in enumerate(jobs) if job.unique_key is None]
         # In key order, so that two bulk enqueues of the same keys cannot wait for one another.
@@ -106,9 +97,7 @@ class Postgres:
         for i in keyed:
             done[i] = yield from self.enqueue(jobs[i], id=ids[i])
         if plain:
-            yield Copy(
-                self.statements["enqueue_copy"], [_copy_row(jobs[i], ids[i], clock) for i in plain]
-            )
+            yield Copy(self.statements["enqueue_copy"], [copy_row(jobs[i], ids[i], clock) for i in plain])
             yield self._fetch("wake", queues=sorted({jobs[i].queue for i in plain}))
         yield Commit()
         return [done.get(i) or Enqueued(id) for i, id in enumerate(ids)]
@@ -117,7 +106,7 @@ class Postgres:
         yield Begin()
         created: set[int] = set()
         for job, id in zip(jobs, ids, strict=True):
-            rows = yield Fetch(self.statements["enqueue"], _job_params(job, id))
+            rows = yield Fetch(self.statements["enqueue"], job_params(job, id))
             created |= {row[0] for row in rows}
         # Read after the inserts: they have waited for a first try still in progress, so this look is not too early.
         finished = yield self._fetch("find_finished", ids=list(ids))
@@ -138,26 +127,20 @@ class Postgres:
 
     # ── the pump ──
 
-    def cycle(
-        self, acks: Sequence[Ack], claim: ClaimRequest | None, promote: Promote | None
-    ) -> Op[Cycle]:
+    def cycle(self, acks: Sequence[Ack], claim: ClaimRequest | None, promote: Promote | None) -> Op[Cycle]:
         finishes, batches = self._finishes(acks)
         commands: list[Fetch | Begin | Commit] = [Begin(), self._fetch("settings"), *finishes]
         if promote is not None:
-            commands.append(
-                self._fetch("promote", floor=promote.floor or _START, limit=promote.limit)
-            )
+            commands.append(self._fetch("promote", floor=promote.floor or _START, limit=promote.limit))
         if claim is not None:
             commands.append(self._claim(claim))
         commands.append(Commit())
         answers = yield Pipe(tuple(commands))
         answers = answers[2:-1]
-        ended, unacknowledged = _ended(batches, answers[: len(finishes)])
+        ended, unacknowledged = endings(batches, answers[: len(finishes)])
         rest = list(answers[len(finishes) :])
-        promoted, promoted_floor, next_due = (
-            rest.pop(0)[0] if promote is not None else (0, None, None)
-        )
-        claims, parked = _claims(claim, rest.pop(0)) if claim is not None else ([], 0)
+        promoted, promoted_floor, next_due = rest.pop(0)[0] if promote is not None else (0, None, None)
+        claims, parked = claimed(claim, rest.pop(0)) if claim is not None else ([], 0)
         return Cycle(ended, unacknowledged, promoted, promoted_floor, next_due, claims, parked)
 
     def finish(self, acks: Sequence[Ack]) -> Op[Cycle]:
@@ -194,13 +177,11 @@ class Postgres:
         statements = []
         for (kind, token), batch in batches.items():
             batch.sort()
-            statements.append(Fetch(self.statements[kind], _ack_params(kind, token, batch)))
+            statements.append(Fetch(self.statements[kind], ack_params(kind, token, batch)))
         return statements, list(batches.values())
 
     def park(self, queue: str, priority: int, tasks: Sequence[str], limit: int) -> Op[int]:
-        rows = yield self._fetch(
-            "park", queue=queue, priority=priority, tasks=list(tasks), limit=limit
-        )
+        rows = yield self._fetch("park", queue=queue, priority=priority, tasks=list(tasks), limit=limit)
         return len(rows)
 
     def unpark(self, tasks: Sequence[str], limit: int) -> Op[int]:
@@ -210,8 +191,7 @@ class Postgres:
     def orphans(self, tokens: Sequence[UUID]) -> Op[list[Ack]]:
         rows = yield self._fetch("orphans", tokens=list(tokens))
         return [
-            Ack(id, attempt, token, "release", AttemptOutcome.RELEASED, started=False)
-            for id, attempt, token in rows
+            Ack(id, attempt, token, "release", AttemptOutcome.RELEASED, started=False) for id, attempt, token in rows
         ]
 
     # ── leases ──
@@ -227,9 +207,7 @@ class Postgres:
         missing = [h for h in held if h.id not in renewed]
         locked: frozenset[int] = frozenset()
         if missing:
-            still = yield self._fetch(
-                "still_held", ids=[h.id for h in missing], tokens=[h.token for h in missing]
-            )
+            still = yield self._fetch("still_held", ids=[h.id for h in missing], tokens=[h.token for h in missing])
             locked = frozenset(row[0] for row in still)
         return Renewal(
             renewed=renewed,
@@ -244,10 +222,7 @@ class Postgres:
 
     def reap(self, limit: int) -> Op[list[Reaped]]:
         rows = yield self._fetch("reap", limit=limit)
-        return [
-            Reaped(id, n, worker, State(state), _reason(reason))
-            for id, n, worker, state, reason in rows
-        ]
+        return [Reaped(id, n, worker, State(state), reason_of(reason)) for id, n, worker, state, reason in rows]
 
     def expire(self, limit: int) -> Op[int]:
         rows = yield self._fetch("expire", limit=limit)
@@ -275,9 +250,9 @@ class Postgres:
 
     def show(self, id: int) -> Op[JobRecord | None]:
         rows = yield self._fetch("show", id=id)
-        return _record(rows[0]) if rows else None
+        return record(rows[0]) if rows else None
 
-    def list(self, filter: JobFilter) -> Op[list[JobRecord]]:
+    def list(self, filter: JobFilter) -> Op[Sequence[JobRecord]]:
         rows = yield self._fetch(
             "list",
             state=filter.state and str(filter.state),
@@ -286,11 +261,11 @@ class Postgres:
             before=_MAX_ID if filter.before is None else filter.before,
             limit=filter.limit,
         )
-        return [_record(row) for row in rows]
+        return [record(row) for row in rows]
 
-    def attempts(self, id: int) -> Op[list[AttemptRecord]]:
+    def attempts(self, id: int) -> Op[Sequence[AttemptRecord]]:
         rows = yield self._fetch("attempts", id=id)
-        return [_attempt(row) for row in rows]
+        return [attempt(row) for row in rows]
 
     # ── sleep and upkeep ──
 
@@ -312,7 +287,7 @@ class Postgres:
         too_old = f"PostgreSQL {_OLDEST_SERVER // 10_000}" if number < _OLDEST_SERVER else None
         return Server("PostgreSQL", version, too_old, read_only)
 
-    def schema_versions(self) -> Op[list[int]]:
+    def schema_versions(self) -> Op[Sequence[int]]:
         present = yield self._fetch("schema_present")
         if not present[0][0]:
             return []
@@ -331,175 +306,3 @@ class Postgres:
         yield self._fetch("schema_record", version=migration.version, name=migration.name)
         yield Commit()
         return True
-
-
-def _job_params(job: NewJob, id: int | None) -> dict[str, Any]:
-    return {
-        "id": id,
-        "queue": job.queue,
-        "task": job.task,
-        "args": job.args,
-        "headers": job.headers,
-        "priority": job.priority,
-        "at": job.at,
-        "delay": job.delay,
-        "expires": job.expires,
-        "unique_key": job.unique_key,
-        "timeout": job.timeout,
-        "max_failures": job.max_failures,
-        "max_lost": job.max_lost,
-        "max_interrupted": job.max_interrupted,
-        "backoff_base": job.backoff_base,
-        "backoff_cap": job.backoff_cap,
-        "origin": job.origin,
-    }
-
-
-def _copy_row(job: NewJob, id: int, clock: datetime.datetime) -> Row:
-    at = job.at if job.at is not None else clock + datetime.timedelta(seconds=job.delay)
-    return (
-        id,
-        job.queue,
-        job.task,
-        job.args,
-        job.headers,
-        job.priority,
-        at,
-        None if job.expires is None else at + datetime.timedelta(seconds=job.expires),
-        str(State.RUNNABLE if at <= clock else State.SCHEDULED),
-        job.timeout,
-        job.max_failures,
-        job.max_lost,
-        job.max_interrupted,
-        job.backoff_base,
-        job.backoff_cap,
-        job.origin,
-    )
-
-
-def _ack_params(kind: str, token: UUID, batch: Sequence[Ack]) -> dict[str, Any]:
-    params: dict[str, Any] = {"ids": [ack.id for ack in batch], "token": token}
-    match kind:
-        case "succeed_with_result":
-            params["results"] = [ack.result for ack in batch]
-        case "fail":
-            params |= {
-                "finals": [ack.final for ack in batch],
-                "reasons": [ack.reason and str(ack.reason) for ack in batch],
-                "outcomes": [str(ack.outcome) for ack in batch],
-                "delays": [ack.delay for ack in batch],
-                "errors": [ack.error for ack in batch],
-                "tracebacks": [ack.traceback for ack in batch],
-            }
-        case "snooze":
-            params |= {
-                "delays": [ack.delay for ack in batch],
-                "untils": [ack.until for ack in batch],
-            }
-        case "release":
-            params |= {
-                "starteds": [ack.started for ack in batch],
-                "errors": [ack.error for ack in batch],
-            }
-    return params
-
-
-def _ended(
-    batches: Sequence[list[Ack]], answers: Sequence[list[Row]]
-) -> tuple[list[Ended], list[Ack]]:
-    ended: list[Ended] = []
-    missing: list[Ack] = []
-    for batch, rows in zip(batches, answers, strict=True):
-        if batch[0].kind == "succeed":
-            ended += [Ended(row[0], State.SUCCEEDED, None) for row in rows]
-        else:
-            ended += [
-                Ended(id, State(state), _reason(reason), at) for id, state, reason, at in rows
-            ]
-        if len(rows) < len(batch):
-            done = {row[0] for row in rows}
-            missing += [ack for ack in batch if ack.id not in done]
-    return ended, missing
-
-
-def _claims(request: ClaimRequest, rows: Sequence[Row]) -> tuple[list[Claim], int]:
-    parked = 0
-    if rows and rows[-1][0] is None:
-        parked = rows[-1][-1]
-        rows = rows[:-1]
-    if (
-        len(rows) > request.limit
-    ):  # the planner trap of claims: must never happen, must never pass unnoticed
-        raise DatabaseError(f"a claim of {request.limit} returned {len(rows)} rows")
-    token = request.token
-    claims = [Claim(*row[:-1], token) for row in rows]
-    if len({c.priority for c in claims}) <= 1:
-        claims.sort(key=lambda c: (c.available_at, c.id))
-    else:
-        place = {(lane.queue, lane.priority): i for i, lane in enumerate(request.lanes)}
-        claims.sort(key=lambda c: (place[c.queue, c.priority], c.available_at, c.id))
-    return claims, parked
-
-
-def _reason(text: str | None) -> Reason | None:
-    return None if text is None else Reason(text)
-
-
-def _utc(value: datetime.datetime | None) -> datetime.datetime | None:
-    return None if value is None else value.astimezone(datetime.UTC)
-
-
-def _record(row: Row) -> JobRecord:
-    (id, queue, task, args, priority, state, reason, tenant, ordering_key, unique_key, available_at, created_at,
-     expires_at, finished_at, attempt, failures, max_failures, lost, max_lost, interrupted, max_interrupted, timeout,
-     fence, claimed_by, claimed_at, lease_expires_at, lease_expired, cancel_requested, last_error, result,
-     origin) = row  # fmt: skip
-    return JobRecord(
-        id=id,
-        queue=queue,
-        task=task,
-        args=args,
-        priority=priority,
-        state=State(state),
-        reason=_reason(reason),
-        tenant=tenant,
-        ordering_key=ordering_key,
-        unique_key=unique_key,
-        available_at=available_at.astimezone(datetime.UTC),
-        created_at=created_at.astimezone(datetime.UTC),
-        expires_at=_utc(expires_at),
-        finished_at=_utc(finished_at),
-        attempt=attempt,
-        failures=failures,
-        max_failures=max_failures,
-        lost=lost,
-        max_lost=max_lost,
-        interrupted=interrupted,
-        max_interrupted=max_interrupted,
-        timeout=timeout,
-        fence=fence,
-        claimed_by=claimed_by,
-        claimed_at=_utc(claimed_at),
-        lease_expires_at=_utc(lease_expires_at),
-        lease_expired=lease_expired,
-        cancel_requested=cancel_requested,
-        last_error=last_error,
-        result=result,
-        origin=origin,
-    )
-
-
-def _attempt(row: Row) -> AttemptRecord:
-    job_id, attempt, outcome, reason, error, traceback, worker, fence, started_at, ended_at = row
-    return AttemptRecord(
-        job_id=job_id,
-        attempt=attempt,
-        outcome=AttemptOutcome(outcome),
-        reason=reason,
-        error=error,
-        traceback=traceback,
-        worker=worker,
-        fence=fence,
-        started_at=started_at.astimezone(datetime.UTC),
-        ended_at=ended_at.astimezone(datetime.UTC),
-    )

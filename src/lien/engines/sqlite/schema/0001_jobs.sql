@@ -81,7 +81,7 @@ CREATE TABLE lien_job (
         queue <> '' AND task <> '' AND tenant <> '' AND ordering_key <> '' AND unique_key <> ''
     ),
     CONSTRAINT lien_job_args CHECK (CASE WHEN json_valid(args) THEN json_type(args) = 'object' ELSE 0 END),
-    CONSTRAINT lien_job_headers CHECK (json_valid(headers))
+    CONSTRAINT lien_job_headers CHECK (headers IS NULL OR json_valid(headers))
 ) STRICT;
 -- The row exists from the start, so that ids can be reserved before the first job.
 INSERT INTO sqlite_sequence (name, seq) VALUES ('lien_job', 0);
@@ -162,7 +162,7 @@ CREATE TABLE lien_history (
                 AND reason IN ('exhausted', 'permanent', 'lost', 'interrupted', 'cancelled', 'expired')
         END
     ),
-    CONSTRAINT lien_history_result CHECK (json_valid(result))
+    CONSTRAINT lien_history_result CHECK (result IS NULL OR json_valid(result))
 ) STRICT;
 
 -- step: live jobs and history together, for people (new view)
