@@ -150,7 +150,7 @@ def _picks_for(name: str) -> tuple[Transition, ...]:
 
 
 def _takes_part(statement: Checked, arrow: Transition) -> bool:
-    """Whether it is a helper of a transition that takes several statements."""
+    """Whether it is a part of a transition that takes several statements."""
     if statement.engine in WHOLE:
         return False
     return bool(statement.facts.picks) or (arrow.closes and bool(statement.facts.of(sql.ATTEMPT)))

@@ -66,13 +66,23 @@ class Rollback:
 
 
 @dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings for the transaction it stands in; a driver whose connection has them for good leaves it out."""
+
+    statement: Statement
+
+
+@dataclass(frozen=True, slots=True)
 class Pipe:
-    """Independent commands, sent in one round trip where the driver can; answers with a list of answers."""
+    """Independent commands in one transaction, sent in one round trip where the driver can.
 
-    commands: tuple[Fetch | Many | Begin | Commit, ...]
+    Answers with the list of the answers of its Fetches.
+    """
+
+    commands: tuple[Fetch | Settings, ...]
 
 
-Command: TypeAlias = Fetch | Many | Copy | Script | Begin | Commit | Rollback | Pipe
+Command: TypeAlias = Fetch | Many | Copy | Script | Settings | Begin | Commit | Rollback | Pipe
 Op: TypeAlias = Generator[Command, Any, R]
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
+
 from lien.cli.invocation import Invocation
 from lien.cli.urls import checked_url, masked
 from lien.errors import UsageError
@@ -150,10 +152,13 @@ def _bound(invocation: Invocation, jobs: Lien, name: str) -> Lien:
             f"app {name!r} names no database: give --url or set LIEN_URL, or write lien.Lien('postgresql://…')"
         )
     invocation.know(str(url))
+    if own and not invocation.url and os.environ.get("LIEN_URL", own) != own:
+        click.echo(f"note: app {name!r} names its own database, so LIEN_URL is not used", err=True)
     jobs.close()
     jobs._url = checked_url(url, origin)  # noqa: SLF001
     jobs._schema = invocation.schema or jobs._schema or _schema(invocation)  # noqa: SLF001
     jobs._store = None  # noqa: SLF001
+    click.get_current_context().call_on_close(jobs.close)
     jobs.store.masked_url = masked(jobs._url)  # noqa: SLF001
     return jobs
 
@@ -161,6 +166,7 @@ def _bound(invocation: Invocation, jobs: Lien, name: str) -> Lien:
 def _by_url(invocation: Invocation, url: str, origin: str) -> Found:
     invocation.know(url)
     jobs = Lien(checked_url(url, origin), schema=_schema(invocation))
+    click.get_current_context().call_on_close(jobs.close)
     jobs.store.masked_url = masked(url)
     return Found(jobs, None)
 

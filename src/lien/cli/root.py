@@ -29,11 +29,11 @@ _EXITS = "Exit codes:\n\n\b\n" + "\n".join(f"{int(code):>4}  {meaning}" for code
 class Root(Group):
     """The group of all commands; turns every error into its exit code."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click calls it so
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - a hook of click
         """The commands in the order in which one meets them."""
         return _commands()
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - the same
         """Import a command's module and nothing else."""
         if cmd_name not in _commands():
             return None
@@ -41,7 +41,7 @@ class Root(Group):
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - the same
         """Write the list of commands without importing any."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, _COMMANDS[name][1]) for name in _commands()])
@@ -50,8 +50,11 @@ class Root(Group):
         self,
         args: Sequence[str] | None = None,
         prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
         **extra: Any,
-    ) -> NoReturn:
+    ) -> Any:
         """Run a command line and leave with its exit code."""
         given = list(sys.argv[1:] if args is None else args)
         options = given[: given.index("--")] if "--" in given else given
@@ -59,13 +62,14 @@ class Root(Group):
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):  # a terminal that has no ✓ shows \u2713
                 stream.reconfigure(errors="backslashreplace")
-        extra |= {"standalone_mode": False, "obj": invocation}
+        del standalone_mode, windows_expand_args
+        extra |= {"complete_var": complete_var, "standalone_mode": False, "obj": invocation}
         try:
             code = super().main(given, prog_name or "lien", **extra) or errors.Exit.OK
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last one to see it
             code = _told(error, invocation)
         if not errors.flush():
-            sys.stdout = None  # type: ignore[assignment]
+            sys.stdout = None
             code = code or errors.Exit.FAILED
         sys.exit(int(code))
 
@@ -98,3 +102,4 @@ root = Root(
 def main() -> NoReturn:
     """Entry point of the console script."""
     root.main()
+    raise AssertionError("unreachable")

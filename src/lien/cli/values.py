@@ -72,9 +72,9 @@ class JobId(_Type):
             return value
         if re.fullmatch(r"--?[A-Za-z].*", value):  # a misspelt option, see commands that take ids
             raise click.NoSuchOption(line(value), ctx=ctx)
-        if re.fullmatch(r"[0-9]{1,30}", value, re.ASCII) and 1 <= int(value) <= MAX_ID:
-            return int(value)
-        self.fail(f"{line(value)!r} is not a job id: give an integer from 1 to {MAX_ID}", param, ctx)
+        if not re.fullmatch(r"[0-9]{1,30}", value, re.ASCII) or not 1 <= int(value) <= MAX_ID:
+            self.fail(f"{line(value)!r} is not a job id: give an integer from 1 to {MAX_ID}", param, ctx)
+        return int(value)
 
 
 class Name(_Type):

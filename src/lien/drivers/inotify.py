@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from pathlib import Path
 
 _MODIFIED = 0x2
-_OVERFLOW = 0x4000
+_ATTRIBUTES = 0x4  # also when a name of the file is removed
 _IGNORED = 0x8000  # the file is gone, and the watch with it
 _HEADER = 16
 
@@ -31,10 +32,11 @@ class FileWatch:
             init, add = libc.inotify_init1, libc.inotify_add_watch
         except (OSError, AttributeError) as missing:
             raise Unwatchable("the C library has no inotify") from missing
+        self._path = Path(path)
         self._fd: int = init(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._fd < 0:
             raise Unwatchable(ctypes.get_errno(), "inotify_init1 failed")
-        if add(self._fd, os.fsencode(path), ctypes.c_uint32(_MODIFIED)) < 0:
+        if add(self._fd, os.fsencode(path), ctypes.c_uint32(_MODIFIED | _ATTRIBUTES)) < 0:
             error = ctypes.get_errno()
             os.close(self._fd)
             raise Unwatchable(error, "inotify_add_watch failed", path)
@@ -56,8 +58,8 @@ class FileWatch:
         at = 0
         while at < len(events):
             mask = int.from_bytes(events[at + 4 : at + 8], sys.byteorder)
-            if mask & _IGNORED and not mask & _OVERFLOW:
-                raise FileNotFoundError("the watched file is gone")
+            if mask & (_ATTRIBUTES | _IGNORED) and not self._path.exists():
+                raise FileNotFoundError(f"{self._path} was deleted while it was in use")
             at += _HEADER + int.from_bytes(events[at + 12 : at + 16], sys.byteorder)
         return True
 

@@ -11,7 +11,7 @@ import psycopg
 from psycopg import pq
 from psycopg.rows import tuple_row
 
-from lien.commands import Begin, Command, Commit, Copy, Fetch, Many, Pipe, Rollback, Script
+from lien.commands import Begin, Command, Commit, Copy, Fetch, Many, Pipe, Rollback, Script, Settings
 
 _STYLE = "pyformat"
 _OWN = {
@@ -21,10 +21,11 @@ _OWN = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
+_SESSION = "-c plan_cache_mode=force_generic_plan -c lock_timeout=5s"
 _IDLE = pq.TransactionStatus.IDLE
 
 
-def _sql(command: Fetch | Many | Copy) -> str:
+def _sql(command: Fetch | Many | Copy | Settings) -> str:
     return command.statement.render(_STYLE)
 
 
@@ -34,71 +35,62 @@ class PsycopgDriver:
     Args:
         connection: Lien's own one (autocommit) or the caller's.
         borrowed: it is the caller's: never commit, never close, work inside the caller's transaction.
+        settled: the connection has Lien's settings for good.
     """
 
-    def __init__(self, connection: psycopg.Connection[Any], *, borrowed: bool) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], *, borrowed: bool, settled: bool = False) -> None:
         self.connection = connection
         self._borrowed = borrowed
+        self._settled = settled
         self._begun = False
+        self._savepoint = False
 
     def execute(self, command: Command) -> Any:
         match command:
             case Fetch():
                 return self._rows(self._send(command))
             case Pipe(commands):
+                # Between two syncs the server makes one transaction of it, without a BEGIN.
                 with self.connection.pipeline():
-                    sent = [self._step(step) for step in commands]
-                return [[self._rows(c) for c in s] if isinstance(s, list) else self._rows(s) for s in sent]
+                    sent = [self._send(step) for step in commands if not (self._settled and type(step) is Settings)]
+                return [self._rows(cursor) for cursor in sent[not self._settled :]]
+            case Many(statement, params):
+                return [self._rows(self._send(Fetch(statement, p))) for p in params]
             case Copy(rows=rows):
                 with self.connection.cursor() as cursor, cursor.copy(_sql(command)) as copy:
                     for row in rows:
                         copy.write_row(row)
-                return None
             case Script(statement):
                 self.connection.execute(statement.text)
-                return None
-            case _:
-                answer = self._step(command)
-                return [self._rows(c) for c in answer] if isinstance(answer, list) else self._rows(answer)
-
-    def _step(self, command: Command) -> Any:
-        match command:
-            case Fetch():
-                return self._send(command)
-            case Many(params=params):
-                return [self._send(Fetch(command.statement, p)) for p in params]
+            case Settings():
+                if not self._settled:
+                    self._send(command)
             case Begin():
-                return self._begin()
+                self._begin()
             case Commit():
                 self._begun = False
-                return self.connection.execute("RELEASE lien_op" if self._savepoint else "COMMIT")
+                self.connection.execute("RELEASE lien_op" if self._savepoint else "COMMIT")
             case Rollback():
                 self._begun = False
-                return self.connection.execute(
-                    "ROLLBACK TO lien_op; RELEASE lien_op" if self._savepoint else "ROLLBACK"
-                )
-        raise TypeError(f"not a command: {command!r}")
+                self.connection.execute("ROLLBACK TO lien_op; RELEASE lien_op" if self._savepoint else "ROLLBACK")
+        return None
 
-    def _send(self, command: Fetch) -> psycopg.Cursor[Any]:
+    def _send(self, command: Fetch | Settings) -> psycopg.Cursor[Any]:
         cursor = self.connection.cursor(row_factory=tuple_row)
-        cursor.execute(_sql(command), command.params)
+        cursor.execute(_sql(command), command.params if type(command) is Fetch else None)
         return cursor
 
     @staticmethod
     def _rows(cursor: psycopg.Cursor[Any]) -> list[Any]:
         return cursor.fetchall() if cursor.description else []
 
-    def _begin(self) -> psycopg.Cursor[Any]:
+    def _begin(self) -> None:
         # In a transaction of the caller's, or where psycopg opens one by itself: a savepoint inside it.
         self._savepoint = self._borrowed and (
             not self.connection.autocommit or self.connection.info.transaction_status != _IDLE
         )
         self._begun = True
-        return self.connection.execute(
-            "SAVEPOINT lien_op" if self._savepoint else "BEGIN ISOLATION LEVEL READ COMMITTED"
-        )
-
-    _savepoint = False
+        self.connection.execute("SAVEPOINT lien_op" if self._savepoint else "BEGIN ISOLATION LEVEL READ COMMITTED")
 
     def abandon(self) -> None:
         if not self._begun:
@@ -128,9 +120,10 @@ class PsycopgDriver:
 class AsyncPsycopgDriver:
     """Commands on an asynchronous connection; arguments as for `PsycopgDriver`."""
 
-    def __init__(self, connection: psycopg.AsyncConnection[Any], *, borrowed: bool) -> None:
+    def __init__(self, connection: psycopg.AsyncConnection[Any], *, borrowed: bool, settled: bool = False) -> None:
         self.connection = connection
         self._borrowed = borrowed
+        self._settled = settled
         self._begun = False
         self._savepoint = False
 
@@ -140,55 +133,46 @@ class AsyncPsycopgDriver:
                 return await self._rows(await self._send(command))
             case Pipe(commands):
                 async with self.connection.pipeline():
-                    sent = [await self._step(step) for step in commands]
-                return [[await self._rows(c) for c in s] if isinstance(s, list) else await self._rows(s) for s in sent]
+                    sent = [
+                        await self._send(step) for step in commands if not (self._settled and type(step) is Settings)
+                    ]
+                return [await self._rows(cursor) for cursor in sent[not self._settled :]]
+            case Many(statement, params):
+                return [await self._rows(await self._send(Fetch(statement, p))) for p in params]
             case Copy(rows=rows):
                 async with self.connection.cursor() as cursor, cursor.copy(_sql(command)) as copy:
                     for row in rows:
                         await copy.write_row(row)
-                return None
             case Script(statement):
                 await self.connection.execute(statement.text)
-                return None
-            case _:
-                answer = await self._step(command)
-                return [await self._rows(c) for c in answer] if isinstance(answer, list) else await self._rows(answer)
-
-    async def _step(self, command: Command) -> Any:
-        match command:
-            case Fetch():
-                return await self._send(command)
-            case Many(params=params):
-                return [await self._send(Fetch(command.statement, p)) for p in params]
+            case Settings():
+                if not self._settled:
+                    await self._send(command)
             case Begin():
-                return await self._begin()
+                await self._begin()
             case Commit():
                 self._begun = False
-                return await self.connection.execute("RELEASE lien_op" if self._savepoint else "COMMIT")
+                await self.connection.execute("RELEASE lien_op" if self._savepoint else "COMMIT")
             case Rollback():
                 self._begun = False
-                return await self.connection.execute(
-                    "ROLLBACK TO lien_op; RELEASE lien_op" if self._savepoint else "ROLLBACK"
-                )
-        raise TypeError(f"not a command: {command!r}")
+                await self.connection.execute("ROLLBACK TO lien_op; RELEASE lien_op" if self._savepoint else "ROLLBACK")
+        return None
 
-    async def _send(self, command: Fetch) -> psycopg.AsyncCursor[Any]:
+    async def _send(self, command: Fetch | Settings) -> psycopg.AsyncCursor[Any]:
         cursor = self.connection.cursor(row_factory=tuple_row)
-        await cursor.execute(_sql(command), command.params)
+        await cursor.execute(_sql(command), command.params if type(command) is Fetch else None)
         return cursor
 
     @staticmethod
     async def _rows(cursor: psycopg.AsyncCursor[Any]) -> list[Any]:
         return await cursor.fetchall() if cursor.description else []
 
-    async def _begin(self) -> psycopg.AsyncCursor[Any]:
+    async def _begin(self) -> None:
         self._savepoint = self._borrowed and (
             not self.connection.autocommit or self.connection.info.transaction_status != _IDLE
         )
         self._begun = True
-        return await self.connection.execute(
-            "SAVEPOINT lien_op" if self._savepoint else "BEGIN ISOLATION LEVEL READ COMMITTED"
-        )
+        await self.connection.execute("SAVEPOINT lien_op" if self._savepoint else "BEGIN ISOLATION LEVEL READ COMMITTED")
 
     async def abandon(self) -> None:
         if not self._begun:
@@ -261,23 +245,47 @@ class PsycopgConnector:
 
     def __init__(self, url: str) -> None:
         self._url = url
+        self._pooled = False
 
     def connect(self) -> PsycopgDriver:
-        return PsycopgDriver(self._open("lien"), borrowed=False)
+        connection = self._open("lien")
+        return PsycopgDriver(connection, borrowed=False, settled=not self._pooled)
 
     async def aconnect(self) -> AsyncPsycopgDriver:
-        connection = await psycopg.AsyncConnection.connect(self._url, autocommit=True, **self._options("lien"))
-        return AsyncPsycopgDriver(connection, borrowed=False)
+        try:
+            connection = await psycopg.AsyncConnection.connect(self._url, autocommit=True, **self._options("lien"))
+        except psycopg.OperationalError as error:
+            if not self._learn(error):
+                raise
+            return await self.aconnect()
+        return AsyncPsycopgDriver(connection, borrowed=False, settled=not self._pooled)
 
     def wakeup(self, channel: str) -> Listener:
         return Listener(self._open("lien listener"), channel)
 
     def _open(self, name: str) -> psycopg.Connection[Any]:
-        return psycopg.connect(self._url, autocommit=True, **self._options(name))
+        try:
+            return psycopg.connect(self._url, autocommit=True, **self._options(name))
+        except psycopg.OperationalError as error:
+            if not self._learn(error):
+                raise
+            return self._open(name)
+
+    def _learn(self, error: psycopg.OperationalError) -> bool:
+        """A pooler in transaction mode does not take settings for a session: there each transaction brings them."""
+        if self._pooled or "startup parameter" not in str(error):
+            return False
+        self._pooled = True
+        return True
 
     def _options(self, name: str) -> dict[str, Any]:
         given = psycopg.conninfo.conninfo_to_dict(self._url)
         options: dict[str, Any] = {key: value for key, value in _OWN.items() if key not in given}
         if "application_name" not in given:
             options["application_name"] = name
+        if self._pooled:
+            options["prepare_threshold"] = None
+        else:
+            options["prepare_threshold"] = 1
+            options["options"] = f"{given.get('options', '')} {_SESSION}".strip()
         return options

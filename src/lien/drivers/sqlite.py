@@ -106,11 +106,7 @@ class SqliteDriver:
             params = {**params, "now": self._moment or clock.host_time_us()}
         # Made by hand: connection.cursor() would hand on the caller's row_factory.
         rows: list[Row] = sqlite3.Cursor(self.connection).execute(sql, params).fetchall()
-        return (
-            rows
-            if self.connection.text_factory is str
-            else [tuple(map(_text, row)) for row in rows]
-        )
+        return rows if self.connection.text_factory is str else [tuple(map(_text, row)) for row in rows]
 
     def _send(self, sql: str) -> None:
         sqlite3.Cursor(self.connection).execute(sql)
@@ -156,11 +152,13 @@ class SqliteDriver:
                 self.close()
 
     def alive(self) -> bool:
+        cursor = sqlite3.Cursor(self.connection)
         try:
-            self._send("PRAGMA schema_version")  # reads the file
+            cursor.execute("PRAGMA schema_version")  # reads the file
+            ((_, _, path), *_) = cursor.execute("PRAGMA database_list")
         except sqlite3.Error:
             return False
-        return True
+        return Path(path).exists()  # a deleted one can still be written to, and nobody would know
 
     def close(self) -> None:
         with contextlib.suppress(sqlite3.Error):
@@ -197,13 +195,12 @@ class CommitWatch:
     _INTERVAL = 0.03
     _SOONEST = 0.0003
     _LATEST = 0.05
+    _BURST_SECONDS = 0.005
     _SYNC_SECONDS = 2.0  # a sync that takes longer costs one poll of the worker
 
     def __init__(self, connection: sqlite3.Connection, path: str) -> None:
         self._connection = connection
-        self._version = (
-            self._look()
-        )  # makes the log, if there is none; this connection keeps it from being deleted
+        self._version = self._look()  # makes the log, if there is none; this connection keeps it from being deleted
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
@@ -243,24 +240,26 @@ class CommitWatch:
 
     def _note_writes(self, now: float) -> None:
         if self._file is not None and self._file.written():
-            if not self._unsettled(now):
+            if not self._within(self._BURST_SECONDS, now):
                 self._since = now
             self._written = now
 
-    def _unsettled(self, now: float) -> bool:
-        """Whether a write was seen that may become a commit yet."""
-        return now - self._written < self._SYNC_SECONDS
+    def _within(self, seconds: float, now: float) -> bool:
+        """Whether a write was seen in these last seconds."""
+        return now - self._written < seconds
 
     def _pause(self, now: float, left: float) -> bool:
         """Wait for a reason to look again; True when it is an interruption."""
         if self._file is None:
             ready = self._pipe_poll.poll(min(left, self._INTERVAL) * 1000)
-        elif self._unsettled(now):
+        elif self._within(self._SYNC_SECONDS, now):  # it may become a commit yet
             step = min(max((now - self._since) / 8, self._SOONEST), self._LATEST, left)
             if step < 0.001:  # noqa: PLR2004 - poll() counts in milliseconds
                 clock.sleep(step)
                 step = 0.0
-            ready = self._pipe_poll.poll(step * 1000)
+            # A burst of writes is one write: its later ones do not shorten the step.
+            burst = self._within(self._BURST_SECONDS, now)
+            ready = (self._pipe_poll if burst else self._poll).poll(step * 1000)
         else:
             ready = self._poll.poll(left * 1000)
         if not any(fd == self._read for fd, _ in ready):
@@ -292,14 +291,10 @@ class SqliteConnector:
         UsageError: it is a database in memory, or another durability.
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str], *, durability: Literal["full", "normal"] = "full"
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, durability: Literal["full", "normal"] = "full") -> None:
         text = os.fspath(path)
         if not text or text.startswith((":memory:", "file:")):
-            raise UsageError(
-                f"SQLite database {text!r}: give the path of a file, as jobs outlive connections"
-            )
+            raise UsageError(f"SQLite database {text!r}: give the path of a file, as jobs outlive connections")
         if durability not in ("full", "normal"):
             raise UsageError(f"durability={durability!r}: give 'full' or 'normal'")
         self._path = str(Path(text).absolute())
@@ -344,7 +339,5 @@ def _into_wal_mode(connection: sqlite3.Connection) -> None:
             clock.sleep(0.01)
             continue
         if mode != "wal":
-            raise sqlite3.OperationalError(
-                f"the file system does not support write-ahead logging (mode {mode})"
-            )
+            raise sqlite3.OperationalError(f"the file system does not support write-ahead logging (mode {mode})")
         return

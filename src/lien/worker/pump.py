@@ -28,6 +28,8 @@ from lien.worker.outcome import unstorable
 from lien.worker.settings import Settings
 
 _PROMOTE_BATCH = 500
+_PROMOTE_EVERY = 0.05
+_WHOLE_BATCH = 50
 _PARK_BATCH = 1000
 _UNPARK_BATCH = 500
 _SLEEP_RECORD = 10.0
@@ -74,6 +76,10 @@ class Pump:
         self._look_at = 0.0
         self._promote_floor: object = None
         self._full_promote_at = 0.0
+        self._promote_at = 0.0
+        self._next_due = float("inf")
+        # Half of many slots at a time: while one half is on its way to the database, handlers run the other one.
+        self._batch = max(settings.concurrency // 2, min(settings.concurrency, _WHOLE_BATCH))
         self._sleeping_until = 0.0
         self.orphan_tokens: deque[tuple[UUID, float]] = deque()
         self.listening = False
@@ -161,7 +167,8 @@ class Pump:
     def _work(self, driver: OwnDriver) -> None:
         while True:
             self._collect()
-            free = self._settings.concurrency - len(self._held)
+            # What this round acknowledges frees its slots in the same commit that fills them again.
+            free = self._settings.concurrency - len(self._held) + len(self._pending)
             now = clock.monotonic()
             looking = self._claiming and free > 0 and now >= self._look_at
             if self._pending or looking:
@@ -200,15 +207,16 @@ class Pump:
             lanes, full = self._lanes.plan(started)
             claim = ClaimRequest(
                 lanes=lanes,
-                limit=free,
+                limit=min(free, self._batch),
                 tasks=self._tasks,
                 token=uuid4(),
                 worker=self._settings.identity,
                 lease=self._settings.lease,
             )
-            if started >= self._full_promote_at:
-                self._promote_floor, self._full_promote_at = None, started + 1.0
-            promote = Promote(self._promote_floor, _PROMOTE_BATCH)
+            if started >= self._promote_at:
+                if started >= self._full_promote_at:
+                    self._promote_floor, self._full_promote_at = None, started + 1.0
+                promote = Promote(self._promote_floor, _PROMOTE_BATCH)
         try:
             cycle = run(self._engine.cycle(self._pending, claim, promote), driver)
         except Exception as error:
@@ -226,15 +234,21 @@ class Pump:
         self._pending = []
         self._settle(cycle, driver)
         if claim is not None:
-            self._took(driver, claim, cycle, full=full, started=started)
+            self._took(driver, claim, cycle, promoted=promote is not None, full=full, started=started)
 
-    def _took(self, driver: OwnDriver, claim: ClaimRequest, cycle: Cycle, *, full: bool, started: float) -> None:
+    def _took(  # noqa: PLR0913 - what a round was about
+        self, driver: OwnDriver, claim: ClaimRequest, cycle: Cycle, *, promoted: bool, full: bool, started: float
+    ) -> None:
         """Hand over what was claimed, and decide when to look next."""
         now = clock.monotonic()
         if cycle.claims:
             self._accept(cycle.claims, started)
         short = len(cycle.claims) + cycle.parked < claim.limit
         self._lanes.saw(cycle.claims, short=short, full=full, now=now, cost=now - started)
+        if promoted:
+            self._next_due = float("inf") if cycle.next_due is None else now + max(cycle.next_due, 0.0)
+            # Under load a probe for due jobs goes along now and then, and when one is known to be due.
+            self._promote_at = 0.0 if cycle.promoted else min(now + _PROMOTE_EVERY, self._next_due)
         if cycle.promoted:
             self._lanes.lower(cycle.promoted_floor)
             self._promote_floor = cycle.promoted_floor
@@ -250,8 +264,7 @@ class Pump:
             self._dry()
         pause = self._settings.poll if self.listening else min(self._settings.poll, _POLL_WITHOUT_WAKEUP)
         pause *= 0.9 + random.random() * 0.2  # noqa: S311 - not a secret
-        if cycle.next_due is not None:
-            pause = min(pause, max(cycle.next_due, 0.0))
+        pause = min(pause, max(self._next_due - now, 0.0))
         if not self._wake.is_set():
             self._look_at = now + pause
 

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 from uuid import UUID
 
-from lien.commands import Begin, Commit, Copy, Fetch, Op, Pipe, Rollback, Script
+from lien.commands import Begin, Commit, Copy, Fetch, Op, Pipe, Rollback, Script, Settings
 from lien.engines.contract import Migration, Server
 from lien.engines.postgres.rows import ack_params, attempt, claimed, copy_row, endings, job_params, reason_of, record
 from lien.engines.schema import load_migrations
@@ -129,14 +129,12 @@ class Postgres:
 
     def cycle(self, acks: Sequence[Ack], claim: ClaimRequest | None, promote: Promote | None) -> Op[Cycle]:
         finishes, batches = self._finishes(acks)
-        commands: list[Fetch | Begin | Commit] = [Begin(), self._fetch("settings"), *finishes]
+        commands: list[Fetch | Settings] = [Settings(self.statements["settings"]), *finishes]
         if promote is not None:
             commands.append(self._fetch("promote", floor=promote.floor or _START, limit=promote.limit))
         if claim is not None:
             commands.append(self._claim(claim))
-        commands.append(Commit())
         answers = yield Pipe(tuple(commands))
-        answers = answers[2:-1]
         ended, unacknowledged = endings(batches, answers[: len(finishes)])
         rest = list(answers[len(finishes) :])
         promoted, promoted_floor, next_due = rest.pop(0)[0] if promote is not None else (0, None, None)
@@ -200,7 +198,7 @@ class Postgres:
         held = sorted(held)
         ids, tokens = [h.id for h in held], [h.token for h in held]
         yield Begin()
-        yield self._fetch("settings")
+        yield Settings(self.statements["settings"])
         rows = yield self._fetch("renew", ids=ids, tokens=tokens, lease=lease)
         yield Commit()
         renewed = frozenset(row[0] for row in rows)

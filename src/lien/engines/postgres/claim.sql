@@ -1,6 +1,6 @@
 -- name: settings
--- For this transaction only, so that it works behind a transaction pooler: one plan for each statement, and no
--- wait for a lock without end.
+-- One plan for each statement, and no wait for a lock without end. For one transaction only, where a pooler stands
+-- between: there a session is not ours.
 SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('lock_timeout', '5s', true);
 
 -- name: promote

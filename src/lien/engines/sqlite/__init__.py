@@ -64,9 +64,7 @@ class Sqlite:
 
     def __init__(self, prefix: str = "lien_") -> None:
         if not _PREFIX.fullmatch(prefix) or prefix.lower().startswith("sqlite_"):
-            raise UsageError(
-                f"prefix={prefix!r}: use letters, digits and _, no digit or sqlite_ first"
-            )
+            raise UsageError(f"prefix={prefix!r}: use letters, digits and _, no digit or sqlite_ first")
         self.prefix = prefix
         self.channel = prefix + "channel"
         self.place = placed_with_prefix(prefix)
@@ -86,9 +84,7 @@ class Sqlite:
         rows = yield self._fetch("reserve", n=n)
         if not rows:
             table = self.prefix + "job"
-            raise DatabaseError(
-                f"sqlite_sequence lacks its row of {table}: ids could be given twice"
-            )
+            raise DatabaseError(f"sqlite_sequence lacks its row of {table}: ids could be given twice")
         last, now = rows[0]
         return range(last - n + 1, last + 1), now
 
@@ -101,13 +97,9 @@ class Sqlite:
             if found:
                 return found
             # The older job ended between the two statements: its key is free again.
-        raise DatabaseError(
-            f"unique key {job.unique_key!r} of queue {job.queue!r} was never free nor found"
-        )
+        raise DatabaseError(f"unique key {job.unique_key!r} of queue {job.queue!r} was never free nor found")
 
-    def enqueue_many(
-        self, jobs: Sequence[NewJob], *, ids: Sequence[int] | None = None
-    ) -> Op[list[Enqueued]]:
+    def enqueue_many(self, jobs: Sequence[NewJob], *, ids: Sequence[int] | None = None) -> Op[list[Enqueued]]:
         done: dict[int, Enqueued] = {}
         yield Begin()
         reserved, now = yield from self._reserve(len(jobs) if ids is None else 0)
@@ -144,17 +136,13 @@ class Sqlite:
             yield Commit()
         return found
 
-    def _find_unique(
-        self, queue: str, tenant: str | None, unique_key: str | None
-    ) -> Op[Enqueued | None]:
+    def _find_unique(self, queue: str, tenant: str | None, unique_key: str | None) -> Op[Enqueued | None]:
         rows = yield self._fetch("find_unique", queue=queue, tenant=tenant, unique_key=unique_key)
         return Enqueued(rows[0][0], created=False) if rows else None
 
     # ── the pump ──
 
-    def cycle(
-        self, acks: Sequence[Ack], claim: ClaimRequest | None, promote: Promote | None
-    ) -> Op[Cycle]:
+    def cycle(self, acks: Sequence[Ack], claim: ClaimRequest | None, promote: Promote | None) -> Op[Cycle]:
         if not acks:
             rows = yield self._look(claim, promote)
             due, next_due, runnable = rows[0]
@@ -183,9 +171,7 @@ class Sqlite:
         return self._fetch(
             "look",
             promote_floor=_MAX if promote is None else _floor(promote.floor),
-            lanes=json.dumps(
-                [(lane.queue, lane.priority, *(lane.floor or (-_MAX, 0))) for lane in lanes]
-            ),
+            lanes=json.dumps([(lane.queue, lane.priority, *(lane.floor or (-_MAX, 0))) for lane in lanes]),
         )
 
     def _promote(self, promote: Promote | None) -> Op[tuple[int, int | None, float | None]]:
@@ -252,9 +238,7 @@ class Sqlite:
         ids = json.dumps([ack.id for ack in batch])
         yield self._fetch("succeed_attempts", ids=ids, token=token)
         if kind == "succeed_with_result":
-            yield self._fetch(
-                kind, acks=_json([(ack.id, ack.result) for ack in batch]), token=token
-            )
+            yield self._fetch(kind, acks=_json([(ack.id, ack.result) for ack in batch]), token=token)
         else:
             yield self._fetch("succeed_history", ids=ids, token=token)
         rows = yield self._fetch("succeed", ids=ids, token=token)
@@ -270,10 +254,7 @@ class Sqlite:
         state = State.RUNNABLE if kind == "release" else State.SCHEDULED
         given = {ack.id: ack.reason for ack in batch}
         return [
-            *(
-                Ended(id, State.FAILED, given[id] if reason is None else Reason(reason))
-                for id, reason in over
-            ),
+            *(Ended(id, State.FAILED, given[id] if reason is None else Reason(reason)) for id, reason in over),
             *(Ended(id, state, None, at) for id, at in again),
         ]
 
@@ -319,10 +300,7 @@ class Sqlite:
         for name in ("reap_attempts", "reap_history", "reap_end", "reap"):
             yield self._fetch(name, ids=ids)
         yield Commit()
-        return [
-            Reaped(id, n, worker, State(state), _reason(reason))
-            for id, n, worker, state, reason in overdue
-        ]
+        return [Reaped(id, n, worker, State(state), _reason(reason)) for id, n, worker, state, reason in overdue]
 
     def expire(self, limit: int) -> Op[int]:
         over = yield self._fetch("expire_pick", limit=limit)

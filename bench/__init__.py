@@ -1,0 +1,1 @@
+"""How fast it is, as ratios inside one run: `python -m bench`."""
