@@ -260,9 +260,18 @@ class Signature:
         self._extra = next((p.name for p in parameters if p.kind is inspect.Parameter.VAR_KEYWORD), None)
         if self._spread is not None:  # what stands before *args must be passed by position as well
             self._leading = [p for p in parameters if p.kind in _POSITIONAL]
+        # Most signatures are a fixed set of names, and then two set comparisons say what bind() would say.
+        self._fixed = not self._leading and self._spread is None and self._extra is None
+        self._names = frozenset(p.name for p in parameters)
+        self._required = frozenset(p.name for p in parameters if p.default is inspect.Parameter.empty)
+
+    def _fits(self, kwargs: Mapping[str, Any]) -> bool:
+        return self._fixed and self._required <= kwargs.keys() <= self._names
 
     def named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments by name. Positional-only ones are stored by their name too, ``*args`` as ``"*args"``."""
+        if not args and self._fits(kwargs):
+            return dict(kwargs)
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -284,6 +293,8 @@ class Signature:
         """The way back: stored arguments as the function takes them."""
         kwargs = dict(named)
         args: list[Any] = [context] if self.takes_context else []
+        if self._fits(kwargs):
+            return args, kwargs
         for parameter in self._leading:
             if parameter.name not in kwargs:
                 break
