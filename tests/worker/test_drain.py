@@ -79,9 +79,9 @@ def test_drain_05_claims_without_a_handler_cost_nothing(place):
 
 def test_drain_05_a_claim_that_was_under_way_at_the_signal(postgres: Place, proxy: Proxy):
     """Its answer comes after the signal: the job is given back unstarted, and at once."""
-    proxy.hold_after = lambda data: b"unnest" in data and b"AS pick" not in data and b"hold" in data
-    worker = postgres.process(url=proxy.url, lease=60.0, poll=0.05).ready()
     job = postgres.task("hold").enqueue(name="a").id
+    proxy.hold_after = lambda data: b"held-claim" in data and b"ahold" in data
+    worker = postgres.process(url=proxy.url, lease=60.0, identity="held-claim")
     assert proxy.held.wait(20)
     postgres.wait_state(job, State.CLAIMED)
     worker.signal(signal.SIGTERM)
@@ -266,7 +266,7 @@ def test_exit_code_7_is_kept_for_handlers_that_ignored_it(owned: Place, own_post
 
 
 def test_a_worker_in_a_thread_ends_by_stop(place):
-    with place.worker() as worker:
+    with place.with_app().worker() as worker:
         worker.wait_for("ready")
     assert worker.code == 0
     assert worker.seen("stopped")

@@ -26,9 +26,7 @@ jobs = lien.Lien(URL, schema=SCHEMA)
 # ── what the shop does ──
 
 
-def place_order(
-    connection: Connection, order_id: int, cents: int, *, slow_printer: bool = False
-) -> int:
+def place_order(connection: Connection, order_id: int, cents: int, *, slow_printer: bool = False) -> int:
     """Write an order and its receipt job in the caller's transaction: both commit, or neither."""
     run(connection, "INSERT INTO shop_order (id, cents) VALUES (?, ?)", order_id, cents)
     task = print_receipt if slow_printer else send_receipt
@@ -85,8 +83,7 @@ def note_receipt(connection: Connection, ctx: lien.Context, order_id: int) -> No
     """Write the receipt, unless an attempt before this one has done it."""
     run(
         connection,
-        "INSERT INTO receipt (order_id, job_id, attempt, fence) VALUES (?, ?, ?, ?) "
-        "ON CONFLICT (order_id) DO NOTHING",
+        "INSERT INTO receipt (order_id, job_id, attempt, fence) VALUES (?, ?, ?, ?) ON CONFLICT (order_id) DO NOTHING",
         order_id,
         ctx.job_id,
         ctx.attempt,

@@ -23,6 +23,10 @@ TABLES = (
     # Acknowledgements that were refused, as the workers told it.
     """CREATE TABLE late_ack (job_id bigint NOT NULL, attempt integer NOT NULL,
         worker text NOT NULL)""",
+    # Lien's jobs by the order in their arguments.
+    """CREATE VIEW order_job AS
+        SELECT c.order_id, c.committed, j.id, j.task, j.state FROM checkout c
+        JOIN lien_jobs j ON CAST(j.args AS text) = '{"order_id":' || c.order_id || '}'""",
 )
 
 

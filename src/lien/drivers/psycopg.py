@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
+import selectors
 from typing import Any
 
 import psycopg
@@ -45,7 +45,7 @@ class PsycopgDriver:
         self._begun = False
         self._savepoint = False
 
-    def execute(self, command: Command) -> Any:
+    def execute(self, command: Command) -> Any:  # noqa: C901 - one case for each command
         match command:
             case Fetch():
                 return self._rows(self._send(command))
@@ -127,7 +127,7 @@ class AsyncPsycopgDriver:
         self._begun = False
         self._savepoint = False
 
-    async def execute(self, command: Command) -> Any:
+    async def execute(self, command: Command) -> Any:  # noqa: C901 - one case for each command
         match command:
             case Fetch():
                 return await self._rows(await self._send(command))
@@ -172,7 +172,9 @@ class AsyncPsycopgDriver:
             not self.connection.autocommit or self.connection.info.transaction_status != _IDLE
         )
         self._begun = True
-        await self.connection.execute("SAVEPOINT lien_op" if self._savepoint else "BEGIN ISOLATION LEVEL READ COMMITTED")
+        await self.connection.execute(
+            "SAVEPOINT lien_op" if self._savepoint else "BEGIN ISOLATION LEVEL READ COMMITTED"
+        )
 
     async def abandon(self) -> None:
         if not self._begun:
@@ -210,7 +212,10 @@ class Listener:
 
     def wait(self, seconds: float) -> bool:
         pgconn = self._connection.pgconn
-        ready, _, _ = select.select([pgconn.socket, self._read], [], [], seconds)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._read, selectors.EVENT_READ)
+            selector.register(pgconn.socket, selectors.EVENT_READ)
+            ready = {key.fd for key, _ in selector.select(seconds)}
         if self._read in ready:
             os.read(self._read, 4096)
         if pgconn.socket not in ready:

@@ -234,6 +234,10 @@ class CommitWatch:
             if now >= deadline or self._pause(now, deadline - now):
                 return False
 
+    def check(self) -> None:
+        """Ask the file; raises when it is gone."""
+        self._look()
+
     def _look(self) -> int:
         version: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
         return version

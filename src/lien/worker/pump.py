@@ -236,7 +236,7 @@ class Pump:
         if claim is not None:
             self._took(driver, claim, cycle, promoted=promote is not None, full=full, started=started)
 
-    def _took(  # noqa: PLR0913 - what a round was about
+    def _took(
         self, driver: OwnDriver, claim: ClaimRequest, cycle: Cycle, *, promoted: bool, full: bool, started: float
     ) -> None:
         """Hand over what was claimed, and decide when to look next."""

@@ -75,11 +75,14 @@ class Postgres:
             rows = yield Fetch(self.statements["enqueue"], job_params(job, id))
             if rows:
                 return Enqueued(rows[0][0])
-            rows = yield self._fetch("find_unique", queue=job.queue, unique_key=job.unique_key)
+            rows = yield self._find_unique(job.queue, None, job.unique_key)
             if rows:
                 return Enqueued(rows[0][0], created=False)
             # The older job ended between the two statements: its key is free again.
         raise DatabaseError(f"unique key {job.unique_key!r} of queue {job.queue!r} was never free nor found")
+
+    def _find_unique(self, queue: str, tenant: str | None, unique_key: str | None) -> Fetch:
+        return self._fetch("find_unique", queue=queue, tenant=tenant, unique_key=unique_key)
 
     def enqueue_many(self, jobs: Sequence[NewJob], *, ids: Sequence[int] | None = None) -> Op[list[Enqueued]]:
         done: dict[int, Enqueued] = {}
@@ -118,7 +121,7 @@ class Postgres:
         for job, id in zip(jobs, ids, strict=True):
             older = id
             if id not in created and id not in over and job.unique_key is not None:
-                rows = yield self._fetch("find_unique", queue=job.queue, unique_key=job.unique_key)
+                rows = yield self._find_unique(job.queue, None, job.unique_key)
                 older = rows[0][0] if rows else id
             found.append(Enqueued(older, created=older == id))
         if not finished:
@@ -174,7 +177,7 @@ class Postgres:
             batches.setdefault((kind, ack.token), []).append(ack)
         statements = []
         for (kind, token), batch in batches.items():
-            batch.sort()
+            batch.sort(key=lambda ack: ack.id)
             statements.append(Fetch(self.statements[kind], ack_params(kind, token, batch)))
         return statements, list(batches.values())
 
@@ -242,7 +245,7 @@ class Postgres:
         if record is None or record.state is not State.FAILED:
             yield Commit()
             return None
-        found = yield self._fetch("find_unique", queue=record.queue, unique_key=record.unique_key)
+        found = yield self._find_unique(record.queue, record.tenant, record.unique_key)
         yield Commit()
         return Enqueued(found[0][0], created=False) if found else None
 

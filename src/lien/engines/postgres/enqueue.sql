@@ -41,7 +41,8 @@ COPY lien.lien_job (
 ) FROM STDIN;
 
 -- name: find_unique
-SELECT id FROM lien.lien_job WHERE queue = :queue AND tenant IS NULL AND unique_key = :unique_key;
+SELECT id FROM lien.lien_job
+WHERE queue = :queue AND coalesce(tenant, '') = coalesce(CAST(:tenant AS text), '') AND unique_key = :unique_key;
 
 -- name: find_finished
 -- Of the ids given, those that are already in the history: their first enqueue had been committed after all.

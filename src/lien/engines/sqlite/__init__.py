@@ -9,17 +9,17 @@ transaction. Lists travel as one JSON parameter.
 from __future__ import annotations
 
 import builtins
-import datetime
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 from uuid import UUID
 
-from lien.commands import Begin, Commit, Copy, Fetch, Op, Rollback, Row, Script
+from lien.commands import Begin, Commit, Copy, Fetch, Op, Rollback, Script
 from lien.engines.contract import Migration, Server
 from lien.engines.schema import load_migrations
+from lien.engines.sqlite import rows as values
 from lien.errors import DatabaseError, UsageError
 from lien.machine import AttemptOutcome, Reason, State
 from lien.model import (
@@ -40,8 +40,6 @@ from lien.model import (
 )
 from lien.sqlfile import load, placed_with_prefix
 
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_MICROSECOND = datetime.timedelta(microseconds=1)
 _MAX = 2**63 - 1
 _OLDEST = (3, 37)  # STRICT tables
 _PREFIX = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -67,7 +65,7 @@ class Sqlite:
             raise UsageError(f"prefix={prefix!r}: use letters, digits and _, no digit or sqlite_ first")
         self.prefix = prefix
         self.channel = prefix + "channel"
-        self.place = placed_with_prefix(prefix)
+        self.place: Callable[[str], str] = placed_with_prefix(prefix)
         self.statements = load(__name__, self.place)
         self.migrations: tuple[Migration, ...] = load_migrations(__name__, self.place)
 
@@ -90,7 +88,7 @@ class Sqlite:
 
     def enqueue(self, job: NewJob, *, id: int | None = None) -> Op[Enqueued]:
         for _ in range(_UNIQUE_ROUNDS):
-            rows = yield Fetch(self.statements["enqueue"], _job_params(job, id))
+            rows = yield Fetch(self.statements["enqueue"], values.job_params(job, id))
             if rows:
                 return Enqueued(rows[0][0])
             found = yield from self._find_unique(job.queue, None, job.unique_key)
@@ -110,7 +108,7 @@ class Sqlite:
             for i, job in enumerate(jobs):
                 if job.unique_key is not None:
                     done[i] = yield from self.enqueue(job, id=ids[i])
-        rows = (_copy_row(jobs[i], ids[i], now) for i in plain)
+        rows = (values.copy_row(jobs[i], ids[i], now) for i in plain)
         yield Copy(self.statements["enqueue_copy"], rows)
         yield Commit()
         return [done.get(i) or Enqueued(id) for i, id in enumerate(ids)]
@@ -119,7 +117,7 @@ class Sqlite:
         yield Begin()
         created: set[int] = set()
         for job, id in zip(jobs, ids, strict=True):
-            rows = yield Fetch(self.statements["enqueue"], _job_params(job, id))
+            rows = yield Fetch(self.statements["enqueue"], values.job_params(job, id))
             created |= {row[0] for row in rows}
         finished = yield self._fetch("find_finished", ids=json.dumps(list(ids)))
         over = {row[0] for row in finished}
@@ -170,14 +168,14 @@ class Sqlite:
         lanes = claim.lanes if claim is not None else ()
         return self._fetch(
             "look",
-            promote_floor=_MAX if promote is None else _floor(promote.floor),
+            promote_floor=_MAX if promote is None else values.floor_of(promote.floor),
             lanes=json.dumps([(lane.queue, lane.priority, *(lane.floor or (-_MAX, 0))) for lane in lanes]),
         )
 
     def _promote(self, promote: Promote | None) -> Op[tuple[int, int | None, float | None]]:
         if promote is None:
             return 0, None, None
-        moved = yield self._fetch("promote", floor=_floor(promote.floor), limit=promote.limit)
+        moved = yield self._fetch("promote", floor=values.floor_of(promote.floor), limit=promote.limit)
         due = yield self._fetch("next_due")
         return len(moved), min((row[0] for row in moved), default=None), due[0][0] if due else None
 
@@ -210,12 +208,12 @@ class Sqlite:
             token=claim.token.hex,
             worker=claim.worker,
             fence=fence[0][0],
-            lease_us=_microseconds(claim.lease),
+            lease_us=values.microseconds(claim.lease),
         )
         parked = []
         if len(rows) < len(picked):
             parked = yield self._fetch("claim_park", ids=ids, tasks=tasks)
-        return _claims(claim, rows), len(parked)
+        return values.claimed(claim, rows), len(parked)
 
     def _acknowledge(self, acks: Sequence[Ack]) -> Op[tuple[list[Ended], list[Ack]]]:
         """Acks in batches: one for each token and kind."""
@@ -238,7 +236,7 @@ class Sqlite:
         ids = json.dumps([ack.id for ack in batch])
         yield self._fetch("succeed_attempts", ids=ids, token=token)
         if kind == "succeed_with_result":
-            yield self._fetch(kind, acks=_json([(ack.id, ack.result) for ack in batch]), token=token)
+            yield self._fetch(kind, acks=values.packed([(ack.id, ack.result) for ack in batch]), token=token)
         else:
             yield self._fetch("succeed_history", ids=ids, token=token)
         rows = yield self._fetch("succeed", ids=ids, token=token)
@@ -246,7 +244,7 @@ class Sqlite:
 
     def _give_back(self, kind: str, token: str, batch: Sequence[Ack]) -> Op[list[Ended]]:
         """Fail, snooze and release: each job ends here or gets another try."""
-        acks = _json([_ACK_FIELDS[kind](ack) for ack in batch])
+        acks = values.packed([values.ACK_FIELDS[kind](ack) for ack in batch])
         yield self._fetch(kind + "_attempts", acks=acks, token=token)
         yield self._fetch(kind + "_history", acks=acks, token=token)
         over = yield self._fetch(kind + "_end", acks=acks, token=token)
@@ -278,7 +276,7 @@ class Sqlite:
 
     def renew(self, held: Sequence[Held], lease: float) -> Op[Renewal]:
         pairs = json.dumps([(h.id, h.token.hex) for h in held])
-        rows = yield self._fetch("renew", held=pairs, lease_us=_microseconds(lease))
+        rows = yield self._fetch("renew", held=pairs, lease_us=values.microseconds(lease))
         renewed = frozenset(row[0] for row in rows)
         return Renewal(
             renewed=renewed,
@@ -300,7 +298,9 @@ class Sqlite:
         for name in ("reap_attempts", "reap_history", "reap_end", "reap"):
             yield self._fetch(name, ids=ids)
         yield Commit()
-        return [Reaped(id, n, worker, State(state), _reason(reason)) for id, n, worker, state, reason in overdue]
+        return [
+            Reaped(id, n, worker, State(state), values.reason_of(reason)) for id, n, worker, state, reason in overdue
+        ]
 
     def expire(self, limit: int) -> Op[int]:
         over = yield self._fetch("expire_pick", limit=limit)
@@ -340,7 +340,7 @@ class Sqlite:
 
     def show(self, id: int) -> Op[JobRecord | None]:
         rows = yield self._fetch("show", id=id)
-        return _record(rows[0]) if rows else None
+        return values.record(rows[0]) if rows else None
 
     def list(self, filter: JobFilter) -> Op[builtins.list[JobRecord]]:
         rows = yield self._fetch(
@@ -351,11 +351,11 @@ class Sqlite:
             before=_MAX if filter.before is None else filter.before,
             limit=filter.limit,
         )
-        return [_record(row) for row in rows]
+        return [values.record(row) for row in rows]
 
     def attempts(self, id: int) -> Op[builtins.list[AttemptRecord]]:
         rows = yield self._fetch("attempts", id=id)
-        return [_attempt(row) for row in rows]
+        return [values.attempt_record(row) for row in rows]
 
     # ── sleep and upkeep: workers learn of commits from the file, so nothing has to be recorded ──
 
@@ -396,169 +396,3 @@ class Sqlite:
         yield self._fetch("schema_record", version=migration.version, name=migration.name)
         yield Commit()
         return True
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _microseconds(seconds: float) -> int:
-    return round(seconds * 1_000_000)
-
-
-def _floor(floor: int | None) -> int:
-    return -_MAX if floor is None else floor
-
-
-def _instant(at: datetime.datetime) -> int:
-    return (at - _EPOCH) // _MICROSECOND
-
-
-def _utc(instant: int) -> datetime.datetime:
-    return _EPOCH + datetime.timedelta(microseconds=instant)
-
-
-def _utc_or_none(instant: int | None) -> datetime.datetime | None:
-    return None if instant is None else _utc(instant)
-
-
-def _reason(text: str | None) -> Reason | None:
-    return None if text is None else Reason(text)
-
-
-def _job_params(job: NewJob, id: int | None) -> dict[str, Any]:
-    return {
-        "id": id,
-        "queue": job.queue,
-        "task": job.task,
-        "args": job.args,
-        "headers": job.headers,
-        "priority": job.priority,
-        "at_us": None if job.at is None else _instant(job.at),
-        "delay_us": _microseconds(job.delay),
-        "expires_us": None if job.expires is None else _microseconds(job.expires),
-        "unique_key": job.unique_key,
-        "timeout": job.timeout,
-        "max_failures": job.max_failures,
-        "max_lost": job.max_lost,
-        "max_interrupted": job.max_interrupted,
-        "backoff_base": job.backoff_base,
-        "backoff_cap": job.backoff_cap,
-        "origin": job.origin,
-    }
-
-
-def _copy_row(job: NewJob, id: int, now: int) -> Row:
-    at = now + _microseconds(job.delay) if job.at is None else _instant(job.at)
-    return (
-        id,
-        job.queue,
-        job.task,
-        job.args,
-        job.headers,
-        job.priority,
-        at,
-        now,
-        None if job.expires is None else at + _microseconds(job.expires),
-        at <= now,
-        job.timeout,
-        job.max_failures,
-        job.max_lost,
-        job.max_interrupted,
-        job.backoff_base,
-        job.backoff_cap,
-        job.origin,
-    )
-
-
-def _fail_fields(ack: Ack) -> Row:
-    return (
-        ack.id,
-        ack.final,
-        ack.reason,
-        ack.outcome,
-        _microseconds(ack.delay),
-        ack.error,
-        ack.traceback,
-    )
-
-
-def _snooze_fields(ack: Ack) -> Row:
-    return (ack.id, None if ack.until is None else _instant(ack.until), _microseconds(ack.delay))
-
-
-def _release_fields(ack: Ack) -> Row:
-    return (ack.id, ack.started, ack.error)
-
-
-_ACK_FIELDS = {"fail": _fail_fields, "snooze": _snooze_fields, "release": _release_fields}
-
-
-def _claims(request: ClaimRequest, rows: Sequence[Row]) -> list[Claim]:
-    if len(rows) > request.limit:  # must never happen, must never pass unnoticed
-        raise DatabaseError(f"a claim of {request.limit} returned {len(rows)} rows")
-    token = request.token
-    claims = [Claim._make((*row, token)) for row in rows]
-    if len({c.priority for c in claims}) <= 1:
-        claims.sort(key=lambda c: (c.available_at, c.id))
-    else:
-        place = {(lane.queue, lane.priority): i for i, lane in enumerate(request.lanes)}
-        claims.sort(key=lambda c: (place[c.queue, c.priority], c.available_at, c.id))
-    return claims
-
-
-def _record(row: Row) -> JobRecord:
-    (id, queue, task, args, priority, state, reason, tenant, ordering_key, unique_key,
-     available_at, created_at, expires_at, finished_at, attempt, failures, max_failures, lost,
-     max_lost, interrupted, max_interrupted, timeout, fence, claimed_by, claimed_at,
-     lease_expires_at, lease_expired, cancel_requested, last_error, result,
-     origin) = row  # fmt: skip
-    return JobRecord(
-        id=id,
-        queue=queue,
-        task=task,
-        args=args,
-        priority=priority,
-        state=State(state),
-        reason=_reason(reason),
-        tenant=tenant,
-        ordering_key=ordering_key,
-        unique_key=unique_key,
-        available_at=_utc(available_at),
-        created_at=_utc(created_at),
-        expires_at=_utc_or_none(expires_at),
-        finished_at=_utc_or_none(finished_at),
-        attempt=attempt,
-        failures=failures,
-        max_failures=max_failures,
-        lost=lost,
-        max_lost=max_lost,
-        interrupted=interrupted,
-        max_interrupted=max_interrupted,
-        timeout=timeout,
-        fence=fence,
-        claimed_by=claimed_by,
-        claimed_at=_utc_or_none(claimed_at),
-        lease_expires_at=_utc_or_none(lease_expires_at),
-        lease_expired=bool(lease_expired),
-        cancel_requested=bool(cancel_requested),
-        last_error=last_error,
-        result=result,
-        origin=origin,
-    )
-
-
-def _attempt(row: Row) -> AttemptRecord:
-    job_id, attempt, outcome, reason, error, traceback, worker, fence, started_at, ended_at = row
-    return AttemptRecord(
-        job_id=job_id,
-        attempt=attempt,
-        outcome=AttemptOutcome(outcome),
-        reason=reason,
-        error=error,
-        traceback=traceback,
-        worker=worker,
-        fence=fence,
-        started_at=_utc(started_at),
-        ended_at=_utc(ended_at),
-    )

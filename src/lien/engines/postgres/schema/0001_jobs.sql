@@ -64,7 +64,8 @@ CREATE TABLE lien.lien_job (
     CONSTRAINT lien_job_times CHECK (
         available_at >= '1900-01-01 00:00:00+00' AND available_at < '9900-01-01 00:00:00+00'
         AND expires_at >= '1900-01-01 00:00:00+00' AND expires_at < '9999-12-01 00:00:00+00'
-        AND timeout > 0 AND backoff_base >= 0 AND backoff_cap >= 0
+        AND timeout > 0 AND timeout <= 3200000000
+        AND backoff_base >= 0 AND backoff_base <= 3200000000 AND backoff_cap >= 0 AND backoff_cap <= 3200000000
     ),
     CONSTRAINT lien_job_names CHECK (
         queue <> '' AND task <> '' AND tenant <> '' AND ordering_key <> '' AND unique_key <> ''
@@ -149,7 +150,7 @@ CREATE TABLE lien.lien_history (
     result json,
     CONSTRAINT lien_history_reason CHECK (
         CASE state WHEN 'succeeded' THEN reason IS NULL
-            ELSE reason IN ('exhausted', 'permanent', 'lost', 'interrupted', 'cancelled', 'expired') AND result IS NULL
+            ELSE reason IS NOT NULL AND reason IN ('exhausted', 'permanent', 'lost', 'interrupted', 'cancelled', 'expired') AND result IS NULL
         END
     )
 ) PARTITION BY LIST (state);
