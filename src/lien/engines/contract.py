@@ -82,7 +82,7 @@ class Engine(Protocol):
         """Acknowledge only: what an ack falls back to, as it never depends on a claim."""
 
     def find_closed(self, acks: Sequence[Ack]) -> Op[set[int]]:
-        """Of acks that changed nothing, the ids whose attempt ended under their token: already done."""
+        """Of acks that changed nothing, the ids whose attempt ended so under their token: already done."""
 
     def park(self, queue: str, priority: int, tasks: Sequence[str], limit: int) -> Op[int]:
         """Park up to ``limit`` runnable jobs of other tasks than these; how many."""

@@ -19,13 +19,14 @@ from lien.drivers.classify import Kind, classify, first_line, from_driver
 from lien.drivers.contract import OwnDriver
 from lien.errors import DatabaseError
 from lien.machine import AttemptOutcome, Reason, State
-from lien.model import PRIORITIES, Ack, Claim, ClaimRequest, Cycle, Ended, Promote
+from lien.model import PRIORITIES, Ack, Claim, ClaimRequest, Cycle, Promote
 from lien.store import Store
 from lien.worker.events import Event, Stream, What
 from lien.worker.held import HeldClaims, Running
 from lien.worker.lanes import Lanes
 from lien.worker.outcome import unstorable
 from lien.worker.settings import Settings
+from lien.worker.telling import about, tell_ended
 
 _PROMOTE_BATCH = 500
 _PROMOTE_EVERY = 0.05
@@ -339,7 +340,7 @@ class Pump:
                 if ended.state is State.RUNNABLE:
                     self._lanes.lower(ended.available_at)
             if self._stream.wanted or any(e.state is not State.SUCCEEDED for e in cycle.ended):
-                self._tell(cycle.ended, gone)
+                tell_ended(self._stream, cycle.ended, gone)
         if cycle.unacknowledged:
             self._look_up(cycle.unacknowledged, driver)
 
@@ -355,59 +356,6 @@ class Pump:
             claim = running.claim if running else None
             if ack.id not in closed:
                 late = f"its {ack.kind} came too late: the claim is no longer this worker's; nothing was changed"
-                self._stream.emit(_event(What.STALE, claim, ack.id, ack.attempt, error=late))
+                self._stream.emit(about(What.STALE, claim, ack.id, ack.attempt, error=late))
             elif ack.outcome is AttemptOutcome.SUCCEEDED and self._stream.wanted:
-                self._stream.emit(_event(What.SUCCEEDED, claim, ack.id, ack.attempt))
-
-    def _tell(self, ended: Sequence[Ended], gone: Sequence[Running]) -> None:
-        running_by_id = {running.claim.id: running for running in gone}
-        now = clock.monotonic()
-        for end in ended:
-            running = running_by_id.get(end.id)
-            if running is None:
-                continue
-            claim = running.claim
-            took = None if running.began_at is None else now - running.began_at
-            match end.state:
-                case State.SUCCEEDED:
-                    event = _event(What.SUCCEEDED, claim, end.id, claim.attempt, seconds=took)
-                case State.FAILED:
-                    what = What.CANCELLED if end.reason == "cancelled" else What.FAILED
-                    event = _event(what, claim, end.id, claim.attempt, seconds=took, error=running.note)
-                case State.RUNNABLE:
-                    event = _event(What.RELEASED, claim, end.id, claim.attempt)
-                case _:
-                    what = What.SNOOZED if running.note is None else What.RETRYING
-                    event = _event(
-                        what,
-                        claim,
-                        end.id,
-                        claim.attempt,
-                        seconds=took,
-                        error=running.note,
-                        again_in=running.again_in,
-                    )
-            self._stream.emit(event)
-
-
-def _event(
-    what: What,
-    claim: Claim | None,
-    job_id: int,
-    attempt: int,
-    *,
-    seconds: float | None = None,
-    error: str | None = None,
-    again_in: float | None = None,
-) -> Event:
-    return Event(
-        what=what,
-        job_id=job_id,
-        attempt=attempt,
-        task=None if claim is None else claim.task,
-        queue=None if claim is None else claim.queue,
-        max_failures=None if claim is None else claim.max_failures,
-        seconds=seconds,
-        error=error,
-        again_in=again_in,
-    )
+                self._stream.emit(about(What.SUCCEEDED, claim, ack.id, ack.attempt))

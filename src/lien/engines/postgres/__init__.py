@@ -150,8 +150,9 @@ class Postgres:
     def find_closed(self, acks: Sequence[Ack]) -> Op[set[int]]:
         closed: set[int] = set()
         for token, batch in groupby(sorted(acks, key=lambda a: a.token.int), key=lambda a: a.token):
-            rows = yield self._fetch("find_closed", ids=[ack.id for ack in batch], token=token)
-            closed |= {row[0] for row in rows}
+            meant = {(ack.id, str(ack.outcome)) for ack in batch}
+            rows = yield self._fetch("find_closed", ids=sorted(id for id, _ in meant), token=token)
+            closed |= {id for id, outcome in rows if (id, outcome) in meant}
         return closed
 
     def _claim(self, claim: ClaimRequest) -> Fetch:

@@ -192,5 +192,5 @@ FROM held AS h LEFT JOIN again ON again.id = h.id;
 
 -- name: find_closed
 -- Of these jobs, the attempts that ended under this token: those acknowledgements had been committed after all.
-SELECT job_id FROM lien.lien_attempt
+SELECT job_id, outcome FROM lien.lien_attempt
 WHERE job_id = ANY(CAST(:ids AS bigint[])) AND claim_token = CAST(:token AS uuid);

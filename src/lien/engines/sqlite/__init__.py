@@ -159,9 +159,9 @@ class Sqlite:
     def find_closed(self, acks: Sequence[Ack]) -> Op[set[int]]:
         closed: set[int] = set()
         for token, batch in groupby(sorted(acks, key=lambda a: a.token.int), key=lambda a: a.token):
-            ids = json.dumps([ack.id for ack in batch])
-            rows = yield self._fetch("find_closed", ids=ids, token=token.hex)
-            closed |= {row[0] for row in rows}
+            meant = {(ack.id, str(ack.outcome)) for ack in batch}
+            rows = yield self._fetch("find_closed", ids=json.dumps([id for id, _ in meant]), token=token.hex)
+            closed |= {id for id, outcome in rows if (id, outcome) in meant}
         return closed
 
     def _look(self, claim: ClaimRequest | None, promote: Promote | None) -> Fetch:

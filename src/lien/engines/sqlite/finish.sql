@@ -193,5 +193,5 @@ RETURNING id, available_at;
 
 -- name: find_closed
 -- Of these jobs, the attempts that ended under this token: those acknowledgements had been committed after all.
-SELECT job_id FROM lien_attempt
+SELECT job_id, outcome FROM lien_attempt
 WHERE job_id IN (SELECT value FROM json_each(:ids)) AND claim_token = :token;
