@@ -6,6 +6,7 @@ import asyncio
 
 import lien
 import pytest
+from lien.model import Promote
 from tests.conformance.kit import Database, Threads, ack, together, wait_for
 
 
@@ -111,8 +112,6 @@ def test_a_request_waits_for_whoever_moves_the_job_and_is_not_lost(db: Database,
     if verb == "claim":
         db.store.run_on(connection, engine.cycle, [], db.request(1), None)
     elif verb == "promote":
-        from lien.model import Promote
-
         db.store.run_on(connection, engine.cycle, [], None, Promote(None, 5))
     elif verb == "reap":
         db.store.run_on(connection, engine.reap, 5)

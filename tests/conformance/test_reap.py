@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 
 import pytest
-from tests.conformance.kit import Database, ack, together
+from tests.conformance.kit import Database, ack, held, together, wait_for
 
 SECOND = datetime.timedelta(seconds=1)
 
@@ -66,8 +66,6 @@ def test_a_lease_that_is_not_over_is_respected(db: Database) -> None:
 
 
 def test_a_tiny_lease_is_over_by_itself(db: Database) -> None:
-    from tests.conformance.kit import wait_for
-
     db.enqueue()
     (claim,) = db.claim(lease=0.001)
     reaped = wait_for(db.reap)
@@ -166,7 +164,7 @@ def test_a_row_in_somebodys_hands_is_left_alone(db: Database, verb: str) -> None
     db.end_lease(claim, other)
     connection = db.connect()
     if verb == "renew":
-        db.store.run_on(connection, db.engine.renew, [(claim.id, claim.token)], 60.0)
+        db.store.run_on(connection, db.engine.renew, held(claim), 60.0)
     else:
         db.store.run_on(connection, db.engine.finish, [ack(claim)])
     assert [r.id for r in db.reap()] == [other.id]
