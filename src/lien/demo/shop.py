@@ -120,6 +120,7 @@ def wait_for_printer(connection: Connection, order_id: int) -> None:
 
 def main(name: str, queue: str) -> int:
     """Work on one queue until told to stop."""
+    import faulthandler; faulthandler.register(signal.SIGUSR1, all_threads=True)
     threading.Thread(target=_end_with_the_demo, daemon=True).start()
     settings = Settings(
         queues=(queue,),

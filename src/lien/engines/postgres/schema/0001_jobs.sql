@@ -229,6 +229,7 @@ CREATE FUNCTION lien.lien_enqueue(
     timeout double precision DEFAULT 3600
 ) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
 DECLARE
     job_id bigint;
     due timestamptz := coalesce(lien_enqueue.available_at, clock_timestamp());
