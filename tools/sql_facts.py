@@ -11,7 +11,7 @@ from sqlglot import exp
 
 JOB, ATTEMPT, HISTORY = "lien_job", "lien_attempt", "lien_history"
 CLOCKS = {"clock_timestamp"}
-STALE_CLOCKS = {"now", "transaction_timestamp", "statement_timestamp"}
+STALE_CLOCKS = {"now", "statement_timestamp"}  # who means the start of the transaction says transaction_timestamp
 HOST_CLOCKS = {"unixepoch", "strftime", "datetime", "julianday"}
 _WRITING = (exp.Insert, exp.Update, exp.Delete, exp.Copy, exp.Merge, exp.TruncateTable)
 _FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {

@@ -78,7 +78,7 @@ class Task(Generic[P, R_co]):
         self.__name__ = getattr(function, "__name__", name)
         self.__doc__ = function.__doc__
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Run the function itself, without any job."""
         if self._signature.takes_context:
             raise UsageError(
@@ -141,11 +141,11 @@ class Task(Generic[P, R_co]):
         )
         return Bound(self, on, options)
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Enqueue on a connection of Lien's own; see `Bound.enqueue`."""
         return self._door.enqueue_jobs([self.job(self.options, args, kwargs)], None)[0]
 
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Enqueue on a connection of Lien's own; see `Bound.aenqueue`."""
         return (await self._door.aenqueue_jobs([self.job(self.options, args, kwargs)], None))[0]
 
@@ -157,7 +157,7 @@ class Task(Generic[P, R_co]):
         """Enqueue many on a connection of Lien's own; see `Bound.enqueue_many`."""
         return await self._door.aenqueue_jobs(self.jobs(self.options, calls), None)
 
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Call:
         """A checked call for `Lien.enqueue_many`."""
         return Call(self.job(self.options, args, kwargs))
 
@@ -210,7 +210,7 @@ class Bound(Generic[P, R_co]):
         self._on = on
         self._options = options
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Write the job: in the transaction of the given connection, or in one of its own.
 
         Raises:
@@ -221,7 +221,7 @@ class Bound(Generic[P, R_co]):
         """
         return self._task._door.enqueue_jobs([self._task.job(self._options, args, kwargs)], self._on)[0]  # noqa: SLF001
 
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """The same, awaited."""
         jobs = [self._task.job(self._options, args, kwargs)]
         return (await self._task._door.aenqueue_jobs(jobs, self._on))[0]  # noqa: SLF001
@@ -238,7 +238,7 @@ class Bound(Generic[P, R_co]):
         """The same, awaited."""
         return await self._task._door.aenqueue_jobs(self._task.jobs(self._options, calls), self._on)  # noqa: SLF001
 
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Call:
         """A checked call, with these options, for `Lien.enqueue_many`; the connection is given there."""
         if self._on is not None:
             raise UsageError("give the connection to enqueue_many(…, on=connection), not to using() of each call")

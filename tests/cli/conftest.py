@@ -6,11 +6,40 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from lien.cli.root import root
+
 Cli = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command line ended with."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def usage(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """The same inside this process, for command lines that are refused before anything is imported."""
+    monkeypatch.chdir(folder)
+    for name in [name for name in os.environ if name.startswith("LIEN_")]:
+        monkeypatch.delenv(name)
+
+    def run(*args: str) -> Said:
+        with pytest.raises(SystemExit) as left:
+            root.main(list(args))
+        out, err = capsys.readouterr()
+        return Said(left.value.code, out, err)
+
+    return run
+
 
 APP = """
 import threading, lien
@@ -29,6 +58,7 @@ def dies() -> None:
     raise RuntimeError("never again")
 @jobs.task
 def stubborn() -> None:
+    print('{"what": "inside"}', flush=True)
     threading.Event().wait(60)
 """
 

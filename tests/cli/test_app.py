@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
+import click
 import pytest
+
+from lien.cli import errors
+from lien.cli.root import root
 
 
 @pytest.mark.parametrize(
@@ -78,9 +86,6 @@ def test_schema_option_and_environment(cli, engine_url):
 
 
 def test_help_is_fast_and_imports_no_driver(cli):
-    import subprocess
-    import sys
-
     code = (
         "import sys\nsys.argv = ['lien', '--help']\nfrom lien.cli import main\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
@@ -134,3 +139,22 @@ def test_init_refuses_a_pyproject_that_it_cannot_read(cli, folder):
     (folder / "pyproject.toml").write_text("[broken\n")
     assert cli("init").returncode == 2
     assert not (folder / "jobs.py").exists()
+
+
+def test_the_reference_page_has_every_command_option_and_exit_code():
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
+    for code, meaning in errors.MEANINGS.items():
+        assert f"| {int(code)} | " in page
+        assert meaning.removeprefix("worker: ") in page
+    pending = [root]
+    while pending:
+        command = pending.pop()
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            names = [name for name in command.list_commands(context) if name != "demo"]
+            pending += [command.get_command(context, name) for name in names]
+        for parameter in command.params:
+            words = [word for word in parameter.opts if word.startswith("--") and word != "--version"]
+            words += [parameter.envvar] if parameter.envvar else []
+            for word in words:
+                assert f"{word}" in page, (command.name, word)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -47,19 +47,12 @@ def test_wrong_user_is_exit_3_and_the_password_is_masked(cli, postgres_url):
     assert "nobody" in text
 
 
-@pytest.mark.parametrize("name", ["missing/lien.db", "notes.txt", "folder"])
+@pytest.mark.parametrize("name", ["missing/lien.db", "notes.txt", "folder", "/proc/lien.db"])
 def test_sqlite_that_cannot_be_opened_is_exit_3(cli, folder, name):
     (folder / "notes.txt").write_text("not a database, " * 100)
     (folder / "folder").mkdir()
     text = unreachable(cli("migrate", "--url", f"sqlite:///{name}"))
     assert f"sqlite:///{name} cannot be reached" in text
-
-
-@pytest.mark.skipif(os.getuid() == 0, reason="root writes everywhere")
-def test_sqlite_in_a_folder_without_write_permission_is_exit_3(cli, folder):
-    locked = folder / "locked"
-    locked.mkdir(mode=stat.S_IRUSR | stat.S_IXUSR)
-    unreachable(cli("migrate", "--url", "sqlite:///locked/lien.db"))
 
 
 def test_no_schema_is_exit_4_and_names_the_command(cli, engine_url):
@@ -133,7 +126,7 @@ def test_a_common_dev_password_leaves_the_message_readable(cli):
         (["enqueue", "x", "--at", "2026-12-24T18:00"], "write 2026-12-24T18:00:00Z for UTC"),
         (["enqueue", "x", "--at", "soon"], "'soon' is not a moment: write it as in 2026-12-24T18:00Z"),
         (["enqueue", "x", "--delay", "5 weeks"], "'5 weeks' is not a duration: write 10, 10s, 5m, 2h or 1d"),
-        (["enqueue", "x", "--delay", "٥"], "is not a duration"),
+        (["enqueue", "x", "--delay", "\u0665"], "is not a duration"),
         (["enqueue", "x", "--delay", "1", "--at", "2026-12-24T18:00Z"], "give --delay or --at, not both"),
         (["enqueue", "x", "{'a': 1}"], "not JSON (Expecting property name"),
         (["enqueue", "x", "7"], "a JSON number is not arguments"),
@@ -150,8 +143,8 @@ def test_a_common_dev_password_leaves_the_message_readable(cli):
         (["jobs", "list", "--url", ""], "no app and no database"),
     ],
 )
-def test_bad_usage_is_exit_2_with_one_clear_line(cli, args, message):
-    result = cli(*args)
+def test_bad_usage_is_exit_2_with_one_clear_line(usage, args, message):
+    result = usage(*args)
     assert result.returncode == 2, result.stderr
     assert message in result.stderr
     assert "Traceback" not in result.stderr
@@ -161,14 +154,14 @@ def test_bad_usage_is_exit_2_with_one_clear_line(cli, args, message):
 
 @pytest.mark.parametrize("word", ["0", "-1", str(2**63), "abc", "١٢", "1.0", "+1", "1_0", "", " 1", "0x1"])
 @pytest.mark.parametrize("command", ["show", "cancel", "retry"])
-def test_odd_ids_are_exit_2(cli, command, word):
-    result = cli("jobs", command, word)
+def test_odd_ids_are_exit_2(usage, command, word):
+    result = usage("jobs", command, word)
     assert result.returncode == 2
     assert f"{word!r} is not a job id: give an integer from 1 to 9223372036854775807" in result.stderr
 
 
-def test_a_misspelt_option_is_not_taken_for_an_id(cli):
-    assert "No such option '--jsn'" in cli("jobs", "show", "--jsn").stderr
+def test_a_misspelt_option_is_not_taken_for_an_id(usage):
+    assert re.search("No such option.*--jsn", usage("jobs", "show", "--jsn").stderr)
 
 
 def test_errors_are_json_on_stdout_too(cli):
@@ -188,7 +181,8 @@ def test_errors_are_json_on_stdout_too(cli):
 
 def test_an_unforeseen_error_is_one_line_and_exit_1(cli, folder):
     (folder / "evil.py").write_text(
-        "import lien\nclass Evil(lien.Lien):\n    def list(self, filter=None):\n        raise ZeroDivisionError('by \\x1b[0m')\n"
+        "import lien\nclass Evil(lien.Lien):\n    def list(self, filter=None):\n"
+        "        raise ZeroDivisionError('by \\x1b[0m')\n"
         "jobs = Evil('sqlite:///x.db')\n"
     )
     result = cli("jobs", "list", "--app", "evil:jobs")
@@ -222,9 +216,9 @@ def test_a_reader_that_goes_away_is_quiet(at, folder, engine_url):
     assert noise == b""
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 def test_a_full_disk_is_no_success(at, folder, engine_url):
-    with open("/dev/full", "w") as full:
+    with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "lien", "jobs", "list", "--json", "--url", engine_url],
             cwd=folder,

@@ -30,7 +30,7 @@ T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
 AT_ONCE = lien.Backoff(base=0.0, cap=0.0)
 LEASE = 1.5
-PATIENCE = 30.0
+PATIENCE = 20.0
 _PAUSE = threading.Event()
 
 

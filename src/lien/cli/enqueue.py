@@ -69,6 +69,8 @@ def enqueue(  # noqa: PLR0913, PLR0917 - each is an option of the job
         click.echo(json.dumps({"id": str(done.id), "created": done.created}))
     else:
         click.echo(done.id)
+    if target.name is None:
+        click.echo(f"note: no app given, so task {line(task)!r} and its arguments were not checked", err=True)
     if not done.created:
         click.echo("note: a live job has this unique key already; nothing was added", err=True)
 
@@ -78,7 +80,6 @@ def _task(target: app.Found, name: str, given: object) -> Task[..., Any]:
         return target.jobs.task_named(name)
     if isinstance(given, list):
         raise UsageError("without an app the arguments must be a JSON object: there is no signature to order them by")
-    click.echo(f"note: no app given, so task {line(name)!r} and its arguments were not checked", err=True)
     task: Task[..., Any] = target.jobs.task(name=name)(_anything)
     return task
 

@@ -84,8 +84,9 @@ def _with_app(project: Path) -> tuple[str | None, str]:
         return None, f"note: pyproject.toml keeps its app; for the example use --app {_APP}\n"
     end = "\r\n" if "\r\n" in old else "\n"
     row = f'app = "{_APP}"{end}'
-    if re.search(r"(?m)^\[tool\.lien\][ \t]*(#.*)?\r?$", old):
-        new = re.sub(r"(?m)^(\[tool\.lien\][ \t]*(?:#.*)?\r?\n?)", rf"\g<1>{row}", old, count=1)
+    header = re.search(r"(?m)^\[tool\.lien\][ \t]*(?:#[^\r\n]*)?(?=\r?$)", old)
+    if header is not None:
+        new = f"{old[: header.end()]}{end}{row.rstrip()}{old[header.end() :] or end}"
     else:
         gap = "" if not old else end if old.endswith("\n") else end * 2
         new = f"{old}{gap}[tool.lien]{end}{row}"

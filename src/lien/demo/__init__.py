@@ -12,11 +12,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 
-from lien.drivers.classify import first_line
+from lien.drivers.classify import first_line, mask_secrets
 from lien.errors import UsageError
+
+if TYPE_CHECKING:
+    from lien.demo.ledger import Line
+    from lien.demo.screen import Scene, Screen
 
 DEADLINE = 50.0
 """Seconds after which the demo gives up; it takes about 12."""
@@ -36,14 +41,20 @@ class _TookTooLong(Exception):
     show_default=True,
     help="How many customers come.",
 )
-@click.option(
-    "--seed", type=int, default=1, show_default=True, help="Decides who of them changes his mind."
-)
+@click.option("--seed", type=int, default=1, show_default=True, help="Decides who of them changes his mind.")
 @click.option("--keep", is_flag=True, help="Keep the database afterwards, and say where it is.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--no-color", is_flag=True, help="No colors.  [env: NO_COLOR]")
 @click.pass_context
 def command(
-    context: click.Context, url: str | None, orders: int, seed: int, *, keep: bool, as_json: bool
+    context: click.Context,
+    url: str | None,
+    orders: int,
+    seed: int,
+    *,
+    keep: bool,
+    as_json: bool,
+    no_color: bool,
 ) -> None:
     """See Lien keep its promises while its workers are killed and stopped.
 
@@ -57,53 +68,55 @@ def command(
     given = context.obj  # the global options, when they stood before the command's name
     url = url or getattr(given, "url", None)
     as_json = as_json or bool(getattr(given, "json", False))
-    if url is not None and not url.startswith(("postgresql", "postgres")):
+    color = False if no_color or getattr(given, "no_color", False) else None
+    if url is not None and not url.startswith("postgres"):
         raise UsageError(
-            "the demo plays on PostgreSQL (--url postgresql://…) or, without --url, on a SQLite "
-            "file of its own"
+            "the demo plays on PostgreSQL (--url postgresql://...) or, without --url, on a SQLite file of its own"
         )
     try:
         with _signals(), _place(url, keep=keep) as (place, folder):
-            code = _play(place, folder, orders, seed, as_json=as_json, keep=keep)
+            from lien.demo import ledger
+            from lien.demo.screen import Screen
+
+            screen = Screen(color=color)
+            scenes, lines = _play(screen, folder, orders, random.Random(seed))
+            if as_json:
+                screen.document(lines, scenes, place if keep else None)
+            else:
+                screen.timeline(scenes)
+                screen.ledger(lines)
+                screen.verdict(lines, _look_on(place, keep=keep))
+            code = 0 if ledger.balances(lines) else 1
     except KeyboardInterrupt:
-        click.echo("interrupted: all processes and data of the demo are gone", err=True)
+        click.echo("interrupted: the demo's processes and data are gone", err=True)
         code = _INTERRUPTED
     raise SystemExit(code)
 
 
-def _play(
-    place: dict[str, str], folder: Path, orders: int, seed: int, *, as_json: bool, keep: bool
-) -> int:
+def _play(screen: Screen, folder: Path, orders: int, dice: random.Random) -> tuple[list[Scene], list[Line]]:
     # Only now, as the shop reads its database from the environment when it is imported.
     from lien.demo import ledger, shop, tables
     from lien.demo.crew import Crew
-    from lien.demo.screen import Screen
     from lien.demo.story import Broken, Story
 
-    screen = Screen()
     shop.jobs.migrate()
     connection = tables.connect(shop.URL, shop.SCHEMA)
     crew = Crew(folder / "workers.log")
-    story = Story(screen, crew, connection, orders, random.Random(seed))
+    story = Story(screen, crew, connection, orders, dice)
     try:
         scenes = story.run()
-        lines = ledger.compute(connection)
+        return scenes, ledger.compute(connection)
     except (_TookTooLong, Broken) as error:
         why = str(error) or f"after {DEADLINE:g} s it still waited until {story.waiting_for}"
-        raise click.ClickException(f"the demo gave up: {why}\n{crew.last_words()}") from None
+        screen.clear()
+        click.echo(crew.last_words(), err=True)
+        raise click.ClickException(f"the demo gave up: {why}") from None
     finally:
         _ignore_signals()
         screen.clear()
         crew.end()
         connection.close()
         shop.jobs.close()
-    if as_json:
-        screen.document(lines, scenes, place if keep else None)
-    else:
-        screen.timeline(scenes)
-        screen.ledger(lines)
-        screen.verdict(lines, _look_on(place, keep=keep))
-    return 0 if ledger.balances(lines) else 1
 
 
 def _look_on(place: dict[str, str], *, keep: bool) -> str:
@@ -116,8 +129,8 @@ def _look_on(place: dict[str, str], *, keep: bool) -> str:
 @contextmanager
 def _place(url: str | None, *, keep: bool) -> Iterator[tuple[dict[str, str], Path]]:
     """A fresh database, named in the environment for this process and its children; and a folder."""
+    import lien
     from lien.demo import tables
-    from lien.drivers.classify import mask_secrets
 
     folder = Path(tempfile.mkdtemp(prefix="lien-demo-"))
     schema = None if url is None else f"lien_demo_{secrets.token_hex(4)}"
@@ -127,19 +140,29 @@ def _place(url: str | None, *, keep: bool) -> Iterator[tuple[dict[str, str], Pat
     place = {"url": mask_secrets(url)}
     if schema is not None:
         place["schema"] = os.environ["LIEN_SCHEMA"] = schema
-    kept = False
+    made = kept = False
     try:
+        if schema is not None:
+            with lien.Lien(url).store.translated():
+                tables.create_schema(url, schema)
+            made = True
         yield place, folder
         kept = keep
     finally:
         _ignore_signals()
-        if schema is not None and not kept:
-            try:
-                tables.drop_schema(url, schema)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it must not hide what came before
-                click.echo(f"schema {schema} could not be dropped: {first_line(error)}", err=True)
+        if schema is not None and made and not kept:
+            _drop(url, schema)
         if schema is not None or not kept:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _drop(url: str, schema: str) -> None:
+    from lien.demo import tables
+
+    try:
+        tables.drop_schema(url, schema)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it must not hide what came before
+        click.echo(f"the schema {schema} could not be dropped: {first_line(error)}", err=True)
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import queue
 import signal
 import subprocess
@@ -122,5 +121,5 @@ class Crew:
 
     def last_words(self, lines: int = 15) -> str:
         """The end of the workers' standard error."""
-        text = self._log.read_text(errors="replace") if os.path.exists(self._log) else ""
+        text = self._log.read_text(errors="replace") if self._log.exists() else ""
         return "\n".join(text.splitlines()[-lines:])

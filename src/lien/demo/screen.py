@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from typing import NamedTuple, TextIO
 
 import click
@@ -20,7 +21,7 @@ class Scene(NamedTuple):
 
     title: str
     job: JobRecord
-    attempts: list[AttemptRecord]
+    attempts: Sequence[AttemptRecord]
 
 
 class Screen:
@@ -71,10 +72,10 @@ class Screen:
             self._print(f"  job {scene.job.id}: {scene.title}")
             for a in scene.attempts:
                 begin, took = (a.started_at - zero, a.ended_at - a.started_at)
-                outcome = _colored(str(a.outcome), f"{a.outcome:<9}")
+                outcome = _colored(str(a.outcome), f"{a.outcome:<11}")
                 self._print(
                     f"    {begin.total_seconds():6.2f}  attempt {a.attempt}  {outcome}  "
-                    f"after {took.total_seconds():5.2f}  in worker {worker(a)}"
+                    f"after {took.total_seconds():4.2f}  worker {worker(a)}"
                 )
             end = str(scene.job.state) + (f" ({scene.job.reason})" if scene.job.reason else "")
             self._print(f"            ended as {end}")

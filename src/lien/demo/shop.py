@@ -28,9 +28,14 @@ jobs = lien.Lien(URL, schema=SCHEMA)
 
 def place_order(connection: Connection, order_id: int, cents: int, *, slow_printer: bool = False) -> int:
     """Write an order and its receipt job in the caller's transaction: both commit, or neither."""
-    run(connection, "INSERT INTO shop_order (id, cents) VALUES (?, ?)", order_id, cents)
+    write_order(connection, order_id, cents)
     task = print_receipt if slow_printer else send_receipt
     return task.using(connection).enqueue(order_id=order_id).id
+
+
+def write_order(connection: Connection, order_id: int, cents: int) -> None:
+    """Write an order."""
+    run(connection, "INSERT INTO shop_order (id, cents) VALUES (?, ?)", order_id, cents)
 
 
 @jobs.task(queue="receipts", timeout=30, retry=SOON)
@@ -120,7 +125,6 @@ def wait_for_printer(connection: Connection, order_id: int) -> None:
 
 def main(name: str, queue: str) -> int:
     """Work on one queue until told to stop."""
-    import faulthandler; faulthandler.register(signal.SIGUSR1, all_threads=True)
     threading.Thread(target=_end_with_the_demo, daemon=True).start()
     settings = Settings(
         queues=(queue,),

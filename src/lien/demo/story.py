@@ -69,15 +69,13 @@ class Story:
     # ── scenes ──
 
     def _open_the_shop(self) -> None:
-        made = shop.jobs.migrate()
         for table in TABLES:
             run(self._connection, table)
         self._connection.commit()
-        self._screen.say(f"tables of Lien ({', '.join(made)}) and of the shop created")
         for name in WORKERS:
             self._crew.hire(name, "receipts")
         self._hire_poison_worker()
-        self._screen.say(f"{len(WORKERS) + 1} worker processes started")
+        self._screen.say(f"tables created, {len(WORKERS) + 1} worker processes started")
 
     def _poison(self) -> None:
         job = shop.render_catalog.using(self._connection).enqueue()
@@ -121,24 +119,14 @@ class Story:
 
     def _group_order(self, ids: range) -> None:
         for id in ids:
-            run(
-                self._connection,
-                "INSERT INTO shop_order (id, cents) VALUES (?, ?)",
-                id,
-                self._cents(),
-            )
+            shop.write_order(self._connection, id, self._cents())
         in_bulk = shop.send_receipt.using(self._connection, delay=1.0)
         in_bulk.enqueue_many({"order_id": id} for id in ids)
         self._connection.commit()
 
     def _fail_twice(self) -> None:
         id = self._new_order()
-        run(
-            self._connection,
-            "INSERT INTO shop_order (id, cents) VALUES (?, ?)",
-            id,
-            self._cents(),
-        )
+        shop.write_order(self._connection, id, self._cents())
         job = shop.mail_receipt.using(self._connection).enqueue(order_id=id)
         self._connection.commit()
         self._cast.append(("its mail server refuses twice", job.id))

@@ -91,6 +91,18 @@ def _locked(error: Exception) -> bool:
     return getattr(error, "sqlstate", None) == "55P03"  # lock_not_available
 
 
+def create_schema(url: str, schema: str) -> None:
+    """Make a schema on PostgreSQL."""
+    from psycopg import sql
+
+    connection = connect(url, schema)
+    try:
+        connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
+        connection.commit()
+    finally:
+        connection.close()
+
+
 def drop_schema(url: str, schema: str) -> None:
     """Remove a schema of PostgreSQL with all that is in it."""
     from psycopg import sql

@@ -27,8 +27,11 @@ WITH new AS (
     RETURNING id
 )
 SELECT new.id, (
-    SELECT pg_notify('lien.lien_channel', s.queue) FROM lien.lien_sleeper AS s
-    WHERE s.queue = :queue AND s.until > (SELECT clock_timestamp()) LIMIT 1
+    -- A transaction that has gone on for a while may have missed a worker falling asleep: it always tells.
+    SELECT pg_notify('lien.lien_channel', CAST(:queue AS text))
+    WHERE (SELECT clock_timestamp()) > transaction_timestamp() + interval '100 ms' OR EXISTS (
+        SELECT 1 FROM lien.lien_sleeper AS s WHERE s.queue = :queue AND s.until > (SELECT clock_timestamp())
+    )
 ) AS woken
 FROM new;
 
@@ -51,6 +54,6 @@ SELECT id FROM lien.lien_history WHERE id = ANY(CAST(:ids AS bigint[]));
 -- name: wake
 -- Tells the workers asleep on these queues; the server folds equal notifications of one transaction into one.
 SELECT pg_notify('lien.lien_channel', q.queue) FROM unnest(CAST(:queues AS text[])) AS q (queue)
-WHERE EXISTS (
+WHERE (SELECT clock_timestamp()) > transaction_timestamp() + interval '100 ms' OR EXISTS (
     SELECT 1 FROM lien.lien_sleeper AS s WHERE s.queue = q.queue AND s.until > (SELECT clock_timestamp())
 );
