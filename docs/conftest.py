@@ -5,7 +5,7 @@ Each page is one test file and has an empty folder of its own as the current dir
 * A ``python`` block runs; later blocks of the page see what earlier ones defined. A block whose first line is
   ``# name.py`` is also saved under that name, so that commands can use it.
 * A ``console`` block runs each line that begins with ``$``. The lines below it are the output expected, up to moments,
-  durations and names of workers; ``...`` stands for anything.
+  durations and names of workers; ``...`` stands for anything, and ``exit code N`` for an end that is no success.
 * Blocks of other languages (``sh``, ``sql``, ``ini``, ``yaml``) are for reading.
 """
 
@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sybil import Document, Example, Sybil
+from sybil import Example, Sybil
 from sybil.evaluators.python import PythonEvaluator
 from sybil.integration.pytest import pytest_integration as integration
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
-from tests.servers import NoPostgres, SharedPostgres
 
 import lien
+from tests.servers import NoPostgres, SharedPostgres
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 30.0
@@ -73,7 +73,7 @@ class Page:
         os.chdir(self._folder.name)
         sys.path.insert(0, self._folder.name)
         os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        os.environ |= {"NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        os.environ |= {"NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
         os.environ.pop("LIEN_URL", None)
 
     def close(self) -> None:
@@ -117,8 +117,8 @@ def console(example: Example) -> str | None:
         while command[-1].endswith("\\"):
             command.append(lines.pop(0))
         wanted = "\n".join(lines).strip()
-        done = subprocess.run(  # the docs are ours
-            ["bash", "-c", "\n".join(command)],
+        done = subprocess.run(
+            ["/bin/sh", "-c", "\n".join(command)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -127,9 +127,10 @@ def console(example: Example) -> str | None:
             check=False,
         )
         found = done.stdout.strip()
-        if done.returncode and "exit code" not in wanted:
-            return f"$ {command[0]}\nexit code {done.returncode}:\n{found}"
-        found += f"\nexit code {done.returncode}" if "exit code" in wanted else ""
+        code = done.returncode if done.returncode >= 0 else 128 - done.returncode  # as shells say it
+        if code and "exit code" not in wanted:
+            return f"$ {command[0]}\nexit code {code}:\n{found}"
+        found += f"\nexit code {code}" if "exit code" in wanted else ""
         if wanted and not doctest.OutputChecker().check_output(_steady(wanted), _steady(found), _FLAGS):
             return f"$ {command[0]}\nexpected:\n{wanted}\n\ngot:\n{found}"
     return None
@@ -139,11 +140,6 @@ def _steady(text: str) -> str:
     for pattern, word in _VARIABLE:
         text = pattern.sub(word, text)
     return text.strip() + "\n"
-
-
-def pages(path: Path) -> Document:
-    """A page as its examples; for tests of the pages themselves."""
-    return SYBIL.parse(path)
 
 
 SYBIL = Sybil(

@@ -31,7 +31,8 @@ class Lien:
 
     Args:
         url: ``postgresql://…`` or ``sqlite:///file.db``; default: the environment's ``LIEN_URL``, read at first use.
-        schema: on PostgreSQL the schema of the tables (``lien``), elsewhere their prefix (``lien_``).
+        schema: on PostgreSQL the schema of the tables, elsewhere their prefix; default: the environment's
+            ``LIEN_SCHEMA``, else ``lien`` and ``lien_``.
         max_payload_bytes: the largest arguments or result accepted, in bytes of JSON.
     """
 
@@ -62,8 +63,30 @@ class Lien:
             url = self._url or os.environ.get("LIEN_URL")
             if not url:
                 raise UsageError("no database: write lien.Lien('postgresql://…') or set LIEN_URL")
-            self._store = Store(url, self._schema)
+            self._store = Store(url, self._schema or os.environ.get("LIEN_SCHEMA") or None)
         return self._store
+
+    @property
+    def url(self) -> str | None:
+        """The URL given, if one was; it may hold a password."""
+        return self._url
+
+    @property
+    def schema(self) -> str | None:
+        """The schema or prefix given, if one was."""
+        return self._schema
+
+    def rebind(self, url: str, *, schema: str | None = None) -> None:
+        """Work on another database from now on, with the same tasks: for tests and tools.
+
+        Args:
+            url: of the other database.
+            schema: there; default: as before.
+        """
+        self.close()
+        self._url = url
+        self._schema = schema or self._schema
+        self._store = None
 
     # ── tasks ──
 

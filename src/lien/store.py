@@ -16,8 +16,9 @@ from urllib.parse import unquote, urlsplit
 
 from lien import clock
 from lien.commands import AsyncDriver, Driver, Op, arun, run
-from lien.drivers.classify import Kind, classify, from_driver, mask_secrets, translate
+from lien.drivers.classify import Kind, classify, from_driver, translate
 from lien.drivers.contract import Connector, OwnAsyncDriver, OwnDriver
+from lien.drivers.urls import checked_url, masked
 from lien.engines.contract import Engine
 from lien.errors import LienError, UnsupportedConnection, UsageError
 
@@ -38,8 +39,8 @@ class Store:
     """
 
     def __init__(self, url: str, schema: str | None = None) -> None:
-        self.url = url
-        self.masked_url = mask_secrets(url)
+        self.url = checked_url(url, "the database URL")
+        self.masked_url = masked(url)
         self.engine, self.connector = _open(url, schema)
         self._lock = threading.Lock()
         self._kept: list[tuple[OwnDriver, float]] = []
@@ -260,10 +261,6 @@ def _pause(round_: int) -> float:
 
 
 def _open(url: str, schema: str | None) -> tuple[Engine, Connector]:
-    if not isinstance(url, str) or "://" not in url:
-        raise UsageError(
-            f"{mask_secrets(repr(url))} is not a database URL: write postgresql://host/database or sqlite:///file.db"
-        )
     if schema is not None and (not schema or len(schema.encode()) > 63 or "\x00" in schema):  # noqa: PLR2004
         raise UsageError(f"schema {schema!r}: give a name of 1 to 63 bytes")
     scheme = url.partition("://")[0].partition("+")[0]
@@ -283,7 +280,9 @@ def _open(url: str, schema: str | None) -> tuple[Engine, Connector]:
             parts = urlsplit(url)
             path = unquote(parts.path)[1:]  # sqlite:///relative.db, sqlite:////absolute.db
             if parts.netloc or not path or path == ":memory:":
-                raise UsageError(f"{url} names no file: write sqlite:///file.db or sqlite:////absolute/path/file.db")
+                raise UsageError(
+                    f"{masked(url)} names no file: write sqlite:///file.db or sqlite:////absolute/path/file.db"
+                )
             normal = "durability=normal" in parts.query.split("&")
             return Sqlite(schema or "lien_"), SqliteConnector(path, durability="normal" if normal else "full")
-    raise UsageError(f"{scheme}:// is not a database that Lien knows: use postgresql:// or sqlite:///")
+    raise AssertionError(f"unchecked scheme {scheme}")

@@ -42,7 +42,7 @@ def usage(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 APP = """
-import threading, lien
+import sys, threading, lien
 jobs = lien.Lien()
 @jobs.task
 async def greet(name: str) -> str:
@@ -58,7 +58,8 @@ def dies() -> None:
     raise RuntimeError("never again")
 @jobs.task
 def stubborn() -> None:
-    print('{"what": "inside"}', flush=True)
+    sys.stdout.write('{"what": "inside"}\\n')  # in one piece: the worker writes lines of its own
+    sys.stdout.flush()
     threading.Event().wait(60)
 """
 

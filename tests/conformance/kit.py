@@ -50,11 +50,11 @@ def new(task: str = "work", **fields: Any) -> NewJob:
 
 def ack(claim: Claim, kind: str = "succeed", **fields: Any) -> Ack:
     """The end of a claim; `final=True` gives a reason unless there is one."""
-    fields.setdefault("outcome", OUTCOMES[kind])
     if fields.get("final"):
         fields.setdefault("reason", machine.Reason.PERMANENT)
-    if kind == "release":
-        fields.setdefault("started", False)
+    if kind == "release" and fields.setdefault("started", False):
+        fields.setdefault("outcome", AttemptOutcome.INTERRUPTED)
+    fields.setdefault("outcome", OUTCOMES[kind])
     return Ack(claim.id, claim.attempt, claim.token, kind, **fields)
 
 
@@ -185,8 +185,7 @@ class Database:
         keys = {"lien_job": "id", "lien_history": "id", "lien_attempt": "job_id"}
         return {
             table: sorted(
-                repr(sorted(row.items()))
-                for row in self.rows(f"SELECT * FROM {table} WHERE {key} = :id", id=id)
+                repr(sorted(row.items())) for row in self.rows(f"SELECT * FROM {table} WHERE {key} = :id", id=id)
             )
             for table, key in keys.items()
         }
@@ -325,8 +324,7 @@ class Database:
         """Whether some session of PostgreSQL waits for a lock of another one."""
         return bool(
             self.value(
-                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-                " AND wait_event_type = 'Lock'"
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
             )
         )
 
@@ -339,8 +337,7 @@ class Threads:
         self._answers: list[Any] = [None] * len(functions)
         self._errors: list[BaseException] = []
         self._threads = [
-            threading.Thread(target=self._run, args=(i, function), daemon=True)
-            for i, function in enumerate(functions)
+            threading.Thread(target=self._run, args=(i, function), daemon=True) for i, function in enumerate(functions)
         ]
         for thread in self._threads:
             thread.start()

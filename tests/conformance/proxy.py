@@ -54,13 +54,9 @@ class Proxy:
                 self._sockets += [client, server]
                 swallow = threading.Event()
                 for work in (self._requests, self._answers):
-                    threading.Thread(
-                        target=work, args=(client, server, swallow), daemon=True
-                    ).start()
+                    threading.Thread(target=work, args=(client, server, swallow), daemon=True).start()
 
-    def _requests(
-        self, client: socket.socket, server: socket.socket, swallow: threading.Event
-    ) -> None:
+    def _requests(self, client: socket.socket, server: socket.socket, swallow: threading.Event) -> None:
         with suppress(OSError):
             while data := client.recv(1 << 16):
                 with self._lock:
@@ -87,6 +83,10 @@ class Proxy:
                     client.sendall(data)
                     continue
                 swallowed += data
+                # ReadyForQuery inside a transaction: only prepared so far, the commit itself comes next.
+                if swallowed.endswith(b"Z\x00\x00\x00\x05T"):
+                    client.sendall(swallowed)
+                    swallowed = b""
                 # ReadyForQuery, outside any transaction: what was asked for is committed.
                 if swallowed.endswith(b"Z\x00\x00\x00\x05I"):
                     break

@@ -7,11 +7,12 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
-import lien
 import psycopg
 import pytest
-from lien.model import Enqueued
 from psycopg.rows import dict_row
+
+import lien
+from lien.model import Enqueued
 from tests.conformance.kit import Database, new, wait_for
 
 only_postgres = pytest.mark.only("postgresql")
@@ -46,9 +47,7 @@ def order(shop: Database, connection: Any, id: int = 1) -> None:
 @pytest.mark.parametrize("first", ["order", "job"])
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 @pytest.mark.parametrize("bulk", [False, True])
-def test_one_fate(
-    shop: Database, task: lien.Task[Any, Any], first: str, end: str, bulk: bool
-) -> None:
+def test_one_fate(shop: Database, task: lien.Task[Any, Any], first: str, end: str, bulk: bool) -> None:
     """ENQUEUE-01: not visible before commit, never after rollback."""
     connection = shop.connect()
     if first == "order":
@@ -79,9 +78,7 @@ def test_the_caller_sees_the_job_before_commit(shop: Database, bulk: bool) -> No
 
 @pytest.mark.parametrize("bulk", [False, True])
 @pytest.mark.parametrize("kept", [False, True])
-def test_savepoints(
-    shop: Database, task: lien.Task[Any, Any], kept: bool, bulk: bool
-) -> None:
+def test_savepoints(shop: Database, task: lien.Task[Any, Any], kept: bool, bulk: bool) -> None:
     """TX-01."""
     connection = shop.connect()
     order(shop, connection, 1)
@@ -98,9 +95,7 @@ def test_savepoints(
 
 @only_postgres
 @pytest.mark.parametrize("bulk", [False, True])
-def test_nested_blocks_of_the_driver(
-    shop: Database, task: lien.Task[Any, Any], bulk: bool
-) -> None:
+def test_nested_blocks_of_the_driver(shop: Database, task: lien.Task[Any, Any], bulk: bool) -> None:
     connection = shop.autocommit()
     with connection.transaction():
         order(shop, connection, 1)
@@ -114,9 +109,7 @@ def test_nested_blocks_of_the_driver(
 
 
 @pytest.mark.parametrize("bulk", [False, True])
-def test_in_autocommit_each_call_commits(
-    shop: Database, task: lien.Task[Any, Any], bulk: bool
-) -> None:
+def test_in_autocommit_each_call_commits(shop: Database, task: lien.Task[Any, Any], bulk: bool) -> None:
     connection = shop.autocommit()
     task.using(connection).enqueue_many([{"order": i} for i in range(1 + bulk)])
     assert shop.counts() == (1 + bulk, 0, 0)
@@ -125,9 +118,7 @@ def test_in_autocommit_each_call_commits(
 
 
 @pytest.mark.parametrize("bulk", [False, True])
-def test_a_transaction_begun_by_hand_in_autocommit(
-    shop: Database, task: lien.Task[Any, Any], bulk: bool
-) -> None:
+def test_a_transaction_begun_by_hand_in_autocommit(shop: Database, task: lien.Task[Any, Any], bulk: bool) -> None:
     connection = shop.autocommit()
     for end, jobs in (("ROLLBACK", 0), ("COMMIT", 1 + bulk)):
         shop.on(connection, "BEGIN")
@@ -138,9 +129,7 @@ def test_a_transaction_begun_by_hand_in_autocommit(
 
 
 @pytest.mark.parametrize("bulk", [False, True])
-def test_a_refused_bulk_leaves_the_transaction_as_it_was(
-    shop: Database, bulk: bool
-) -> None:
+def test_a_refused_bulk_leaves_the_transaction_as_it_was(shop: Database, bulk: bool) -> None:
     connection = shop.connect()
     order(shop, connection)
     jobs = [new(), new(unique_key="k"), new(priority=9)]
@@ -159,9 +148,7 @@ def test_a_refused_bulk_leaves_the_transaction_as_it_was(
 
 
 @pytest.mark.parametrize("bulk", [False, True])
-def test_a_duplicate_leaves_the_transaction_usable(
-    shop: Database, task: lien.Task[Any, Any], bulk: bool
-) -> None:
+def test_a_duplicate_leaves_the_transaction_usable(shop: Database, task: lien.Task[Any, Any], bulk: bool) -> None:
     """TX-03."""
     connection = shop.connect()
     bound = task.using(connection, unique="K")
@@ -177,12 +164,8 @@ def test_a_duplicate_leaves_the_transaction_usable(
     assert shop.counts() == (1, 0, 0)
 
 
-@pytest.mark.parametrize(
-    "thing", [object, "postgresql://x", 7, False, 0, "", [], "cursor"], ids=repr
-)
-def test_no_connection_at_all(
-    shop: Database, task: lien.Task[Any, Any], thing: object
-) -> None:
+@pytest.mark.parametrize("thing", [object, "postgresql://x", 7, False, 0, "", [], "cursor"], ids=repr)
+def test_no_connection_at_all(shop: Database, task: lien.Task[Any, Any], thing: object) -> None:
     if thing == "cursor":
         thing = shop.connect().cursor()
     with pytest.raises(lien.UnsupportedConnection) as caught:
@@ -194,9 +177,7 @@ def test_no_connection_at_all(
 
 
 @only_postgres
-def test_a_sqlite_connection_for_a_postgres_lien(
-    shop: Database, task: lien.Task[Any, Any]
-) -> None:
+def test_a_sqlite_connection_for_a_postgres_lien(shop: Database, task: lien.Task[Any, Any]) -> None:
     connection = sqlite3.connect(":memory:")
     with pytest.raises(lien.UnsupportedConnection, match=r"sqlite.*postgresql"):
         task.using(connection).enqueue(1)
@@ -204,9 +185,7 @@ def test_a_sqlite_connection_for_a_postgres_lien(
 
 
 @only_sqlite
-def test_a_postgres_connection_for_a_sqlite_lien(
-    shop: Database, task: lien.Task[Any, Any], postgres_url: str
-) -> None:
+def test_a_postgres_connection_for_a_sqlite_lien(shop: Database, task: lien.Task[Any, Any], postgres_url: str) -> None:
     with (
         psycopg.connect(postgres_url) as connection,
         pytest.raises(lien.UnsupportedConnection, match=r"postgresql.*sqlite"),
@@ -235,9 +214,7 @@ def test_a_connection_cut_by_the_server(shop: Database, task: lien.Task[Any, Any
 
 @only_postgres
 @pytest.mark.parametrize("bulk", [False, True])
-def test_a_failed_transaction_is_the_drivers_own_error(
-    shop: Database, task: lien.Task[Any, Any], bulk: bool
-) -> None:
+def test_a_failed_transaction_is_the_drivers_own_error(shop: Database, task: lien.Task[Any, Any], bulk: bool) -> None:
     connection = shop.connect()
     with pytest.raises(psycopg.errors.DivisionByZero):
         shop.on(connection, "SELECT 1/0")
@@ -260,9 +237,7 @@ def test_a_database_without_tables(empty_url: str) -> None:
 
 @only_postgres
 @pytest.mark.parametrize("bulk", [False, True])
-def test_the_connection_is_left_as_it_was(
-    shop: Database, task: lien.Task[Any, Any], bulk: bool
-) -> None:
+def test_the_connection_is_left_as_it_was(shop: Database, task: lien.Task[Any, Any], bulk: bool) -> None:
     for autocommit in (False, True):
         connection = shop.connect(row_factory=dict_row, autocommit=autocommit)
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -315,9 +290,7 @@ def test_a_row_factory_of_dicts(shop: Database, task: lien.Task[Any, Any]) -> No
 @only_postgres
 @pytest.mark.parametrize("level", ["REPEATABLE_READ", "SERIALIZABLE", "READ_UNCOMMITTED"])
 @pytest.mark.parametrize("bulk", [False, True])
-def test_stricter_callers(
-    shop: Database, task: lien.Task[Any, Any], level: str, bulk: bool
-) -> None:
+def test_stricter_callers(shop: Database, task: lien.Task[Any, Any], level: str, bulk: bool) -> None:
     connection = shop.connect()
     connection.isolation_level = psycopg.IsolationLevel[level]
     order(shop, connection)
@@ -330,9 +303,7 @@ def test_stricter_callers(
 
 
 @only_postgres
-def test_a_key_committed_after_the_callers_snapshot(
-    shop: Database, task: lien.Task[Any, Any]
-) -> None:
+def test_a_key_committed_after_the_callers_snapshot(shop: Database, task: lien.Task[Any, Any]) -> None:
     """At REPEATABLE READ the older job cannot be seen: the driver's own error, never a hang or a lie."""
     connection = shop.connect()
     connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -348,9 +319,7 @@ def test_a_key_committed_after_the_callers_snapshot(
 @only_postgres
 @pytest.mark.parametrize("bulk", [False, True])
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-def test_an_asynchronous_connection(
-    shop: Database, task: lien.Task[Any, Any], end: str, bulk: bool
-) -> None:
+def test_an_asynchronous_connection(shop: Database, task: lien.Task[Any, Any], end: str, bulk: bool) -> None:
     async def main() -> int:
         connection = await shop.aconnect(row_factory=dict_row)
         try:
@@ -358,9 +327,7 @@ def test_an_asynchronous_connection(
             first = await task.using(connection, unique="k").aenqueue(order=1)
             again = await task.using(connection, unique="k").aenqueue(order=1)
             assert again == Enqueued(first.id, created=False)
-            more = await task.using(connection).aenqueue_many(
-                [{"order": i} for i in range(1 + bulk)]
-            )
+            more = await task.using(connection).aenqueue_many([{"order": i} for i in range(1 + bulk)])
             more += await shop.jobs.aenqueue_many([task.call(1), task.call(2)], on=connection)
             assert connection.row_factory is dict_row
             assert not connection.autocommit
@@ -377,9 +344,7 @@ def test_an_asynchronous_connection(
 
 
 @only_postgres
-def test_an_asynchronous_savepoint_and_autocommit(
-    shop: Database, task: lien.Task[Any, Any]
-) -> None:
+def test_an_asynchronous_savepoint_and_autocommit(shop: Database, task: lien.Task[Any, Any]) -> None:
     async def main() -> None:
         connection = await shop.aconnect(autocommit=True)
         try:
@@ -413,9 +378,7 @@ def test_a_synchronous_verb_on_an_asynchronous_connection_names_the_fix(
     asyncio.run(main())
 
 
-def test_an_asynchronous_verb_on_a_synchronous_connection(
-    shop: Database, task: lien.Task[Any, Any]
-) -> None:
+def test_an_asynchronous_verb_on_a_synchronous_connection(shop: Database, task: lien.Task[Any, Any]) -> None:
     connection = shop.connect()
 
     async def main() -> None:
@@ -428,17 +391,13 @@ def test_an_asynchronous_verb_on_a_synchronous_connection(
     assert shop.counts() == (3, 0, 0)
 
 
-def test_a_call_with_a_connection_of_its_own_is_refused(
-    shop: Database, task: lien.Task[Any, Any]
-) -> None:
+def test_a_call_with_a_connection_of_its_own_is_refused(shop: Database, task: lien.Task[Any, Any]) -> None:
     with pytest.raises(lien.UsageError, match="on=connection"):
         task.using(shop.connect()).call(1)
 
 
 @only_postgres
-def test_a_lock_of_the_caller_delays_nobody_else(
-    shop: Database, task: lien.Task[Any, Any]
-) -> None:
+def test_a_lock_of_the_caller_delays_nobody_else(shop: Database, task: lien.Task[Any, Any]) -> None:
     connection = shop.connect()
     task.using(connection).enqueue(1)
     other = shop.enqueue()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-import lien
 import pytest
+
+import lien
 from lien.model import Promote
 from tests.conformance.kit import Database, Threads, ack, together, wait_for
 

@@ -8,6 +8,8 @@ import uuid
 from typing import Any
 
 import pytest
+
+from lien.commands import Fetch, Pipe, Settings
 from lien.errors import LienError
 from lien.model import Claim, Lane, Promote
 from lien.sqlfile import Statement
@@ -17,9 +19,7 @@ MAX_INT = 2**31 - 1
 
 
 def test_a_claim_is_what_the_row_says(db: Database) -> None:
-    id = db.enqueue(
-        args='{"a":1}', priority=1, timeout=7.5, max_failures=3, backoff_base=2.0, backoff_cap=9.0
-    )
+    id = db.enqueue(args='{"a":1}', priority=1, timeout=7.5, max_failures=3, backoff_base=2.0, backoff_cap=9.0)
     token = uuid.uuid4()
     before = db.now()
     (claim,) = db.claim(token=token, lease=30.0, worker="w é")
@@ -405,3 +405,22 @@ def test_jobs_that_other_kinds_own_are_left_alone(db: Database) -> None:
     db.set(tenant, tenant="t")
     db.set(key, ordering_key="k")
     assert [c.id for c in db.claim(10)] == [plain]
+
+
+@pytest.mark.only("postgresql")
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_claims_run_read_committed_whatever_the_server_prefers(own: Database, level: str) -> None:
+    """Stricter levels fail a claim or an ack as soon as a renewal touched the row."""
+    name = own.value("SELECT current_database()")
+    own.autocommit().execute(f"ALTER DATABASE {name} SET default_transaction_isolation = '{level}'")
+    other = Database(own.url)
+    assert other.value("SHOW default_transaction_isolation") == level
+    show = Statement("isolation", "SHOW transaction_isolation")
+
+    def op() -> Any:
+        settings = Settings(other.engine.statements["settings"])
+        rows = yield Pipe((settings, Fetch(show, {})))
+        return rows[-1]
+
+    assert other.run(op) == [("read committed",)]
+    other.close()

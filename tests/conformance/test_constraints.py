@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
+
 from tests.conformance.kit import Database
 
 REFUSED = (psycopg.errors.IntegrityError, psycopg.errors.DataError, sqlite3.IntegrityError)
@@ -262,8 +263,6 @@ def test_a_good_row_by_hand_is_a_job(db: Database) -> None:
     assert one is not None
     assert two is not None
     times = {"id", "available_at", "created_at"}
-    assert {k: v for k, v in one.items() if k not in times} == {
-        k: v for k, v in two.items() if k not in times
-    }
+    assert {k: v for k, v in one.items() if k not in times} == {k: v for k, v in two.items() if k not in times}
     assert [type(one[k]) for k in times] == [type(two[k]) for k in times]
     assert [c.id for c in db.claim(5)] == [by_hand, by_library]

@@ -6,8 +6,9 @@ import asyncio
 import datetime
 import socket
 
-import lien
 import pytest
+
+import lien
 from lien.errors import DatabaseUnavailable, SchemaError, UsageError
 from tests.conformance.kit import Database, new, wait_for
 

@@ -7,8 +7,9 @@ import datetime
 import random
 from typing import Any
 
-import lien
 import pytest
+
+import lien
 from lien.model import Enqueued, NewJob
 from tests.conformance.kit import Database, new, together
 
@@ -27,7 +28,7 @@ def mixed(n: int) -> list[NewJob]:
     return [
         new(
             dice.choice(["work", "mail"]),
-            args='{"text":"tab\\t back\\\\ line\\n \\"q\\" ü \U0001f600","n":%d}' % i,
+            args='{"text":"tab\\t back\\\\ line\\n \\"q\\" ü \U0001f600","n":' + f"{i}}}",
             queue=dice.choice(["default", "q\tu\\e"]),
             headers=dice.choice([None, '{"t":"\\\\N"}']),
             priority=dice.randrange(4),

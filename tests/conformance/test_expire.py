@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.conformance.kit import Database, Threads, together, wait_for
 
 

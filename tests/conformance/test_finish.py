@@ -6,8 +6,9 @@ import datetime
 import uuid
 from typing import Any
 
-import lien
 import pytest
+
+import lien
 from lien.machine import AttemptOutcome, Reason
 from lien.model import Ack, Claim, Ended
 from lien.policy import MAX_DELAY
@@ -280,7 +281,8 @@ def test_good_and_stale_acks_in_one_finish(db: Database) -> None:
     claims = db.claim(6)
     db.end_lease(claims[1], claims[4])
     db.reap()
-    acks = [acked(c, e) for c, e in zip(claims, ["succeed", "succeed", "result", "retry", "retry", "snooze"], strict=True)]  # fmt: skip
+    ends = ["succeed", "succeed", "result", "retry", "retry", "snooze"]
+    acks = [acked(claim, end) for claim, end in zip(claims, ends, strict=True)]
     cycle = db.finish(*acks)
     assert sorted(e.id for e in cycle.ended) == [claims[i].id for i in (0, 2, 3, 5)]
     assert sorted(a.id for a in cycle.unacknowledged) == [claims[1].id, claims[4].id]

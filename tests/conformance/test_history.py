@@ -8,10 +8,12 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-import lien
 import pytest
+
+import lien
 from lien.machine import LIVE, TABLE, TERMINAL, State
 from lien.model import Ack, Claim, Held, Promote
 from tests.conformance.kit import Database, ack, new, together
@@ -73,8 +75,8 @@ def do(db: Database, verb: str, claim: Claim) -> None:
         "fail": lambda: db.ack(claim, "fail", error="x", delay=5.0),
         "snooze": lambda: db.ack(claim, "snooze", delay=5.0),
         "release": lambda: db.ack(claim, "release", started=False),
-        "reap": lambda: db.reap(),
-        "expire": lambda: db.expire(),
+        "reap": db.reap,
+        "expire": db.expire,
         "cancel": lambda: db.run(db.engine.cancel, claim.id),
         "request_cancel": lambda: db.run(db.engine.cancel, claim.id),
     }
@@ -160,6 +162,21 @@ def test_terminal_jobs_absorb(db: Database) -> None:
         assert db.everything() == before
 
 
+def silence(db: Database, claim: Claim) -> None:
+    db.end_lease(claim)
+    db.reap()
+
+
+ENDS: list[Callable[[Database, Claim], object]] = [
+    lambda db, claim: db.ack(claim, "fail", error="e", delay=1.0),
+    lambda db, claim: db.ack(claim, "snooze", delay=1.0),
+    lambda db, claim: db.ack(claim, "release", started=True),
+    lambda db, claim: db.ack(claim, "release", started=False),
+    lambda db, claim: db.ack(claim) if claim.attempt > 9 else db.ack(claim, "snooze"),
+    silence,
+]
+
+
 def test_attempts_are_dense_and_written_once(db: Database) -> None:
     """P7, and the budgets add up: outcomes = attempts, counters = outcomes of their kind."""
     ids = db.enqueue_n(30, max_failures=10**6, max_lost=10**6, max_interrupted=10**6)
@@ -170,22 +187,7 @@ def test_attempts_are_dense_and_written_once(db: Database) -> None:
         db.promote(limit=100)
         claims = db.claim(dice.randrange(1, 40))
         for claim in claims:
-            match dice.randrange(6):
-                case 0:
-                    db.ack(claim, "fail", error="e", delay=1.0)
-                case 1:
-                    db.ack(claim, "snooze", delay=1.0)
-                case 2:
-                    db.ack(claim, "release", started=True)
-                case 3:
-                    db.ack(claim, "release", started=False)
-                case 4:
-                    db.end_lease(claim)
-                    db.reap()
-                case _ if dice.random() < 0.1:
-                    db.ack(claim)
-                case _:
-                    db.ack(claim, "snooze", delay=0.0)
+            ENDS[dice.randrange(len(ENDS))](db, claim)
         for row in db.rows("SELECT * FROM lien_attempt"):
             key, text = (row["job_id"], row["attempt"]), repr(sorted(row.items()))
             assert written.setdefault(key, text) == text
@@ -209,10 +211,7 @@ def test_everybody_at_once(db: Database) -> None:
         dice = random.Random(seed)
         for _ in range(60):
             cycle = db.cycle(claim=db.request(5, lease=0.001), promote=Promote(None, 50))
-            acks = [
-                ack(c, dice.choice(["succeed", "fail", "snooze", "release"]), error="e")
-                for c in cycle.claims
-            ]
+            acks = [ack(c, dice.choice(["succeed", "fail", "snooze", "release"]), error="e") for c in cycle.claims]
             done = db.finish(*acks)
             ended = {e.id for e in done.ended}
             accepted.extend(a for a in acks if a.id in ended)
@@ -222,10 +221,8 @@ def test_everybody_at_once(db: Database) -> None:
 
     def operator() -> None:
         for id in ids[::7]:
-            try:
+            with suppress(lien.TransitionRefused):
                 db.jobs.cancel(id)
-            except lien.TransitionRefused:
-                pass
 
     *_, reaped, _ = together(*[lambda i=i: worker(i) for i in range(3)], reaper, operator)  # type: ignore[misc]
     assert db.counts()[2] == len(accepted) + reaped

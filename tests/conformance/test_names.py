@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import lien
 import pytest
+
+import lien
 from lien.model import JobFilter
 from tests.conformance.kit import Database
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 
 import pytest
+
 from tests.conformance.kit import Database, together
 
 SECOND = datetime.timedelta(seconds=1)

@@ -10,8 +10,9 @@ import math
 import uuid
 from typing import Any
 
-import lien
 import pytest
+
+import lien
 from tests.conformance.kit import Database, ack
 
 KEPT: list[Any] = [

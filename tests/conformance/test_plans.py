@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
+
 from tests.conformance.kit import Database
 
 pytestmark = pytest.mark.only("postgresql")
@@ -85,17 +86,18 @@ def scans(plan: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         node
         for node in nodes(plan)
-        if "Scan" in node["Node Type"]
-        and any(str(node.get(n, "")).startswith("lien_job") for n in names)
+        if "Scan" in node["Node Type"] and any(str(node.get(n, "")).startswith("lien_job") for n in names)
     ]
 
 
 def rows_read(plan: dict[str, Any]) -> float:
+    """Rows looked at; a bitmap's own scan counts dead entries as well, its heap scan tells the truth."""
+    kinds = ("Actual Rows", "Rows Removed by Filter", "Rows Removed by Index Recheck")
     return sum(
-        node["Actual Loops"] * (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
-            + node.get("Rows Removed by Index Recheck", 0))
+        node["Actual Loops"] * sum(node.get(kind, 0) for kind in kinds)
         for node in scans(plan)
-    )  # fmt: skip
+        if node["Node Type"] != "Bitmap Index Scan"
+    )
 
 
 def check(plan: dict[str, Any], indexes: set[str], rows: int, buffers: int) -> None:
@@ -187,14 +189,12 @@ def test_reap(loaded: Database, limit: int) -> None:
 
 def test_expire_with_nothing_to_do(loaded: Database) -> None:
     plan = explain(loaded, "expire", limit=100)
-    assert {n.get("Index Name") for n in scans(plan)} == {"lien_job_expiry", "lien_job_pkey"}
-    assert rows_read(plan) == 0
+    check(plan, {"lien_job_expiry", "lien_job_pkey"}, rows=0, buffers=100)
 
 
 def test_unpark_with_nothing_to_do(loaded: Database) -> None:
     plan = explain(loaded, "unpark", tasks=["work"], limit=100)
-    assert {n.get("Index Name") for n in scans(plan)} == {"lien_job_parked", "lien_job_pkey"}
-    assert rows_read(plan) == 0
+    check(plan, {"lien_job_parked", "lien_job_pkey"}, rows=0, buffers=100)
 
 
 def test_looking_at_one_job(loaded: Database) -> None:
@@ -214,5 +214,5 @@ def test_cancel(loaded: Database) -> None:
 
 
 def test_find_unique(loaded: Database) -> None:
-    plan = explain(loaded, "find_unique", queue="default", unique_key="k")
+    plan = explain(loaded, "find_unique", queue="default", tenant=None, unique_key="k")
     check(plan, {"lien_job_unique"}, rows=1, buffers=50)

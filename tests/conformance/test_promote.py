@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 
 import pytest
+
 from lien.model import Promote
 from tests.conformance.kit import Database, together
 

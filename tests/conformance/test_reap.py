@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 
 import pytest
+
 from tests.conformance.kit import Database, ack, held, together, wait_for
 
 SECOND = datetime.timedelta(seconds=1)
@@ -40,9 +41,7 @@ def test_a_silent_workers_job_comes_back(db: Database) -> None:
         (90, 3e9, 3e9, 1.5e9, 3e9),
     ],
 )
-def test_backoff_after_silence(
-    db: Database, lost: int, base: float, cap: float, least: float, most: float
-) -> None:
+def test_backoff_after_silence(db: Database, lost: int, base: float, cap: float, least: float, most: float) -> None:
     """RETRY-01: capped and finite, however often it was lost."""
     id = db.enqueue(backoff_base=base, backoff_cap=cap)
     db.set(id, lost=lost, max_lost=2**31 - 1)

@@ -6,6 +6,7 @@ import datetime
 import uuid
 
 import pytest
+
 from lien.model import Held, Renewal
 from tests.conformance.kit import Database, held, together
 
@@ -120,9 +121,7 @@ def test_locked_and_lost_are_told_apart(db: Database) -> None:
     db.reap()
     connection = db.connect()
     db.on(connection, "SELECT id FROM lien_job FOR UPDATE")
-    assert db.renew(locked, lost) == Renewal(
-        lost=frozenset({lost.id}), locked=frozenset({locked.id})
-    )
+    assert db.renew(locked, lost) == Renewal(lost=frozenset({lost.id}), locked=frozenset({locked.id}))
     connection.rollback()
 
 
@@ -131,9 +130,7 @@ def test_opposite_orders_do_not_deadlock(db: Database) -> None:
     claims = db.claim(100)
 
     def renewer(claims: list[Held]) -> int:
-        return sum(
-            len(db.run(db.engine.renew, claims, 60.0).lost) for _ in range(20)
-        )
+        return sum(len(db.run(db.engine.renew, claims, 60.0).lost) for _ in range(20))
 
     forth, back = held(*claims), held(*reversed(claims))
     assert together(lambda: renewer(forth), lambda: renewer(back)) == [0, 0]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
+from contextlib import suppress
 from typing import Any
 
 import psycopg
 import pytest
-from tests.conformance.kit import Database, together
+
+from tests.conformance.kit import Database, new, together
 
 pytestmark = pytest.mark.only("postgresql")
 
@@ -69,8 +71,7 @@ def test_a_key_answers_with_the_older_job(db: Database) -> None:
     assert call(connection, "'other', unique_key => 'k'") == first
     assert call(connection, "'work', unique_key => 'k', queue => 'other'") != first
     connection.commit()
-    assert not db.run(db.engine.enqueue, __import__("lien").model.NewJob(
-        task="work", args="{}", unique_key="k")).created  # fmt: skip
+    assert not db.run(db.engine.enqueue, new(unique_key="k")).created
     assert db.counts()[0] == 2
 
 
@@ -130,10 +131,8 @@ def test_what_the_library_refuses_is_refused_here(db: Database, arguments: str) 
 def test_no_producer_can_stop_the_reaper(db: Database, base: str, cap: str) -> None:
     """CLAIM-05, UNIQUE-07: one odd row must not keep a hundred orphans from being recovered."""
     connection = db.autocommit()
-    try:
+    with suppress(psycopg.errors.IntegrityError):  # the better way: it never gets in
         call(connection, f"'work', backoff_base => {base}, backoff_cap => {cap}")
-    except psycopg.errors.IntegrityError:
-        pass  # the better way: it never gets in
     db.enqueue_n(100)
     claims = db.claim(200)
     db.end_lease(*claims)

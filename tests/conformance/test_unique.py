@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+
 from lien.model import Enqueued
 from tests.conformance.kit import Database, Threads, ack, new, together, wait_for
 
@@ -157,9 +158,7 @@ def test_rivals_in_other_processes(db: Database) -> None:
     """CLAIM-11: with a key one row, from however many processes."""
     command = [sys.executable, "-c", SOME_KEYS, db.url]
     pipe = subprocess.PIPE
-    rivals = [
-        subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) for _ in range(4)
-    ]
+    rivals = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) for _ in range(4)]
     for rival in rivals:
         assert rival.stdin
         rival.stdin.write("go\n")

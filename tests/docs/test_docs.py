@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+
+import lien
+from lien.cli import errors
+from lien.errors import LienError
+from lien.task import Options
+from lien.worker import Settings
 from tests.servers import Databases
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,3 +84,36 @@ def test_every_page_can_be_found_from_the_index():
         pending += [page.parent / target.partition("#")[0] for target in _LINK.findall(page.read_text("utf-8"))]
     docs = {page for page in PAGES if "docs" in page.relative_to(ROOT).parts and "decisions" not in page.parts}
     assert docs <= seen, f"no way to {sorted(str(page.relative_to(ROOT)) for page in docs - seen)}"
+
+
+def text(name: str) -> str:
+    return (ROOT / "docs" / "reference" / name).read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", lien.__all__)
+def test_every_public_name_is_in_the_reference(name: str):
+    assert f"`{name}" in text("api.md") + text("errors.md")
+
+
+def test_every_error_has_its_exit_code():
+    rows = dict(re.findall(r"(?m)^\| `(\w+)` .*\| (\d+) \|$", text("errors.md")))
+    pending = LienError.__subclasses__()
+    while pending:
+        cls = pending.pop()
+        pending += cls.__subclasses__()
+        assert int(rows[cls.__name__]) == errors.exit_code(cls("x")), cls
+
+
+def test_every_setting_is_in_the_reference():
+    for field in fields(Settings):
+        assert f"| `{field.name}` |" in text("settings.md").partition("## Worker")[2]
+    for field in fields(Options):
+        assert f"`{field.name}`" in text("settings.md")
+
+
+def test_every_column_of_the_view_is_in_the_reference(sqlite_url: str):
+    with closing(lien.Lien(sqlite_url)) as jobs:
+        jobs.migrate()
+        with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as connection:
+            columns = [row[0] for row in connection.execute("SELECT * FROM lien_jobs").description]
+    assert [name for name in columns if f"`{name}`" not in text("tables.md")] == []

@@ -217,8 +217,8 @@ def test_a_task_can_be_called_directly(send: lien.Task[..., Any], jobs: lien.Lie
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("shop", "'shop' is not a database URL: write postgresql://host/database or sqlite:///file.db"),
-        ("mssql://x/y", "mssql:// is not a database that Lien knows: use postgresql:// or sqlite:///"),
+        ("shop", "the database URL is not a database URL: write postgresql://user@host/database or sqlite:///file.db"),
+        ("mssql://x/y", "is a URL of another kind of database: Lien works with postgresql:// and sqlite:///"),
         ("sqlite://shop.db", "names no file: write sqlite:///file.db or sqlite:////absolute/path/file.db"),
         ("sqlite:///:memory:", "names no file"),
         ("u:hunter2@h", "is not a database URL"),

@@ -63,7 +63,7 @@ async def astep() -> None:
         timer.cancel()
 
 
-def register(jobs: lien.Lien, folder: Folder) -> None:
+def register(jobs: lien.Lien, folder: Folder) -> None:  # noqa: C901 - a list of tasks
     """The tasks."""
 
     def started(ctx: lien.Context) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.servers import PostgresServer
 from tests.worker.kit import Place
 from tests.worker.proxy import Proxy

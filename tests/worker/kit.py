@@ -14,11 +14,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
-import lien
 import pytest
+
+import lien
 from lien import clock
 from lien.machine import AttemptOutcome, Reason, State
 from lien.model import JobRecord
@@ -95,8 +97,7 @@ class Running:
         return [
             event
             for event in list(self.events)
-            if event.what == what
-            and all(getattr(event, key) == value for key, value in fields.items())
+            if event.what == what and all(getattr(event, key) == value for key, value in fields.items())
         ]
 
     def wait_for(self, what: str, **fields: Any) -> Event:
@@ -272,18 +273,26 @@ class Place:
         path = self.url.partition("///")[2]
         return sqlite3.connect(path, timeout=20, isolation_level=None, check_same_thread=False)
 
-    def sql(self, text: str, **params: Any) -> list[tuple[Any, ...]]:
+    def sql(self, text: str, /, **params: Any) -> list[tuple[Any, ...]]:
         """Run one statement, committed at once."""
         with self._lock:
-            if self._raw is None or getattr(self._raw, "closed", False):
+            if self._raw is None or not self._answers():
                 self._raw = self.raw()
             if self.is_postgres:
-                text = re.sub(r"(?<![.\w'])(?=lien_\w)", "lien.", text)
+                text = re.sub(r"(?<![.\w'\"])(?=lien_\w)", "lien.", text)
                 text = re.sub(r"(?<![:\w]):(\w+)", r"%(\1)s", text)
                 cursor = self._raw.execute(text, params or None)
                 return cursor.fetchall() if cursor.description else []
             rows: list[tuple[Any, ...]] = self._raw.execute(text, params).fetchall()
             return rows
+
+    def _answers(self) -> bool:
+        try:
+            self._raw.execute("SELECT 1")
+        except Exception:  # noqa: BLE001 - whatever it is, another connection is wanted
+            self._raw.close()
+            return False
+        return True
 
     @property
     def now(self) -> str:
@@ -304,7 +313,8 @@ class Place:
 
     def outcomes(self, id: int) -> list[str]:
         """How its attempts ended, oldest first."""
-        return [str(attempt.outcome) for attempt in self.jobs.attempts(id)]
+        rows = self.sql("SELECT outcome FROM lien_attempt WHERE job_id = :id ORDER BY attempt, ended_at", id=id)
+        return [row[0] for row in rows]
 
     def finished(self) -> int:
         return int(self.sql("SELECT count(*) FROM lien_history")[0][0])
@@ -368,8 +378,7 @@ class Place:
                 " $$ BEGIN RAISE 'written once'; END $$"
             )
             self.sql(
-                f"CREATE TRIGGER once BEFORE UPDATE OR DELETE ON {table}"
-                " FOR EACH ROW EXECUTE FUNCTION public.once()"
+                f"CREATE TRIGGER once BEFORE UPDATE OR DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION public.once()"
             )
 
     def poison(self, table: str, id: int, column: str = "id") -> None:
@@ -415,7 +424,7 @@ def check_history(place: Place, ids: list[int]) -> None:
             assert won == mine[-1:], f"3: {id} was claimed after its success"
         fences = [a[3] for a in mine]
         assert fences == sorted(set(fences)), f"5: fences of {id}: {fences}"
-        for before, after in zip(mine, mine[1:], strict=False):
+        for before, after in pairwise(mine):
             assert before[5] <= after[4], f"6: claims of {id} overlap: {before} {after}"
         failed = sum(a[1] in {"failed", "timeout", "cancelled"} for a in mine)
         assert failures == failed <= max_f, f"10: failures of {id}: {mine}"

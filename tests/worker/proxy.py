@@ -8,14 +8,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from urllib.parse import urlsplit
 
+# ReadyForQuery, outside a transaction: what was asked is committed, explicitly or by the sync.
+_COMMITTED = b"Z\x00\x00\x00\x05I"
+
 
 class Proxy:
     """Passes bytes on, both ways.
 
     Attributes:
-        cut_after: when a message of a client fits, it is delivered, and the first answer to it
-            that comes back ends the connection instead of reaching the client. Used once.
-        hold_after: the same, but the answer is held until `release`.
+        cut_after: a message of a client that fits is delivered, and the answer that tells of the
+            commit ends the connection instead of reaching the client. Used once.
+        hold_after: the same, but the first answer is held until `release`.
         down: refuse new connections.
     """
 
@@ -55,9 +58,7 @@ class Proxy:
             for way in (True, False):
                 threading.Thread(target=self._pass, args=(*pair, marked, way), daemon=True).start()
 
-    def _pass(
-        self, client: socket.socket, server: socket.socket, marked: dict[str, bool], up: bool
-    ) -> None:
+    def _pass(self, client: socket.socket, server: socket.socket, marked: dict[str, bool], up: bool) -> None:
         source, sink = (client, server) if up else (server, client)
         with suppress(OSError):
             while data := source.recv(1 << 16):
@@ -68,7 +69,7 @@ class Proxy:
                     if self.hold_after is not None and self.hold_after(data):
                         self.hold_after = None
                         marked["hold"] = True
-                elif marked["cut"] and b"COMMIT" in data:
+                elif marked["cut"] and _COMMITTED in data:
                     self.cuts += 1
                     break
                 elif marked["hold"]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
-import lien
 import pytest
+
+import lien
 from lien.machine import Reason, State
 from tests.worker.apps import astep, step
 from tests.worker.kit import AT_ONCE, Place, wait_until
@@ -195,12 +196,12 @@ def test_a_parked_job_runs_when_a_worker_that_knows_it_starts(place):
     with place.with_app().worker():
         place.wait_state(job, State.SCHEDULED)
 
-        @place.jobs.task
-        def new_in_the_next_release() -> None:
-            pass
+    @place.jobs.task
+    def new_in_the_next_release() -> None:
+        pass
 
-        with place.worker():
-            record = place.wait_state(job, State.SUCCEEDED)
+    with place.worker():
+        record = place.wait_state(job, State.SUCCEEDED, 10)
     assert record.attempt == 1
 
 
@@ -210,9 +211,9 @@ def test_unknown_tasks_in_front_stop_nobody(place):
     with place.worker(concurrency=2) as worker:
         wait_until(lambda: place.finished() == 20, "the known ones have run")
     assert {place.job(id).state for id in ids} == {State.SUCCEEDED}
-    assert place.sql(
-        "SELECT count(*) FROM lien_job WHERE state = 'scheduled' AND reason = 'unknown_task'"
-    ) == [(len(unknown),)]
+    assert place.sql("SELECT count(*) FROM lien_job WHERE state = 'scheduled' AND reason = 'unknown_task'") == [
+        (len(unknown),)
+    ]
     assert not worker.seen("disconnected")
 
 
@@ -241,9 +242,7 @@ def test_oldest_first_within_a_class(place):
 
 def test_an_expired_job_is_not_run(place):
     job = place.task("mark").using(expires=0.3).enqueue(n=1).id
-    wait_until(
-        lambda: place.sql(f"SELECT 1 FROM lien_job WHERE expires_at < {place.now}"), "it expires"
-    )
+    wait_until(lambda: place.sql(f"SELECT 1 FROM lien_job WHERE expires_at < {place.now}"), "it expires")
     with place.worker(lease=1.0):
         record = place.wait_state(job, State.FAILED)
     assert record.reason is Reason.EXPIRED
@@ -255,17 +254,11 @@ def test_a_claim_that_the_database_refuses_is_no_empty_queue(place):
     place.task("mark").enqueue(n=1)
     if place.is_postgres:
         place.sql(
-            "CREATE FUNCTION public.no() RETURNS trigger LANGUAGE plpgsql AS"
-            " $$ BEGIN RAISE 'no claims today'; END $$"
+            "CREATE FUNCTION public.no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no claims today'; END $$"
         )
-        place.sql(
-            "CREATE TRIGGER no BEFORE UPDATE ON lien_job FOR EACH ROW EXECUTE FUNCTION public.no()"
-        )
+        place.sql("CREATE TRIGGER no BEFORE UPDATE ON lien_job FOR EACH ROW EXECUTE FUNCTION public.no()")
     else:
-        place.sql(
-            "CREATE TRIGGER no BEFORE UPDATE ON lien_job"
-            " BEGIN SELECT RAISE(ABORT, 'no claims today'); END"
-        )
+        place.sql("CREATE TRIGGER no BEFORE UPDATE ON lien_job BEGIN SELECT RAISE(ABORT, 'no claims today'); END")
     with place.worker() as worker:
         assert "no claims today" in str(worker.wait_for("disconnected").error)
         threading.Event().wait(2.0)

@@ -6,8 +6,9 @@ import signal
 import threading
 from itertools import cycle
 
-import lien
 import pytest
+
+import lien
 from lien.machine import Reason, State
 from tests.worker.apps import astep, step
 from tests.worker.kit import AT_ONCE, Place, wait_until
@@ -71,9 +72,7 @@ def test_drain_05_claims_without_a_handler_cost_nothing(place):
         assert place.claimed() == 0
     place.burst()
     place.check(ids)
-    assert place.sql("SELECT count(*) FROM lien_history WHERE interrupted > 0 OR lost > 0") == [
-        (0,)
-    ]
+    assert place.sql("SELECT count(*) FROM lien_history WHERE interrupted > 0 OR lost > 0") == [(0,)]
     assert sorted(map(int, place.folder.notes("marks"))) == list(range(600))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from lien.cli.invocation import Invocation
-from lien.cli.urls import checked_url, masked
+from lien.drivers.urls import checked_url
 from lien.errors import UsageError
 from lien.queue import Lien
 
@@ -134,7 +134,7 @@ def _raised(error: BaseException, module_name: str, name: str) -> str:
 
 def _bound(invocation: Invocation, jobs: Lien, name: str) -> Lien:
     """The app on the database that was asked for: ``--url``, else its own, else the environment's."""
-    own = jobs._url  # noqa: SLF001 - the command line may look inside
+    own = jobs.url
     url, origin = next(
         (
             (url, origin)
@@ -154,12 +154,8 @@ def _bound(invocation: Invocation, jobs: Lien, name: str) -> Lien:
     invocation.know(str(url))
     if own and not invocation.url and os.environ.get("LIEN_URL", own) != own:
         click.echo(f"note: app {name!r} names its own database, so LIEN_URL is not used", err=True)
-    jobs.close()
-    jobs._url = checked_url(url, origin)  # noqa: SLF001
-    jobs._schema = invocation.schema or jobs._schema or _schema(invocation)  # noqa: SLF001
-    jobs._store = None  # noqa: SLF001
+    jobs.rebind(checked_url(url, origin), schema=invocation.schema or jobs.schema or _schema(invocation))
     click.get_current_context().call_on_close(jobs.close)
-    jobs.store.masked_url = masked(jobs._url)  # noqa: SLF001
     return jobs
 
 
@@ -167,7 +163,6 @@ def _by_url(invocation: Invocation, url: str, origin: str) -> Found:
     invocation.know(url)
     jobs = Lien(checked_url(url, origin), schema=_schema(invocation))
     click.get_current_context().call_on_close(jobs.close)
-    jobs.store.masked_url = masked(url)
     return Found(jobs, None)
 
 

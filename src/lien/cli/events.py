@@ -105,7 +105,7 @@ class Teller:
             word += f", again in {duration(event.again_in)}"
         if word:
             parts.append(word)
-        text = "  ".join(parts)
+        text = (" " if event.job_id is None and event.task is None else "  ").join(parts)
         return f"{text}: {line(self._invocation.scrub(event.error))}" if event.error else text
 
 

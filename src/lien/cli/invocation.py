@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from lien.cli import urls
+from lien.drivers import urls
 from lien.drivers.classify import mask_secrets
 
 

@@ -122,3 +122,5 @@ def _log(*, verbose: bool) -> None:
     handler.addFilter(lambda record: not (record.name == "lien.worker" and record.msg == "%s"))
     root.addHandler(handler)
     root.setLevel(logging.INFO if verbose else logging.WARNING)
+    if not verbose:  # a lost connection is an event, and psycopg need not tell it again
+        logging.getLogger("psycopg").setLevel(logging.ERROR)

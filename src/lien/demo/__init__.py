@@ -28,8 +28,8 @@ DEADLINE = 50.0
 _INTERRUPTED = 130
 
 
-class _TookTooLong(Exception):
-    pass
+class _TookTooLong(click.ClickException):
+    """Not an error of the books: the demo could not be played to its end in time."""
 
 
 @click.command("demo")
@@ -107,10 +107,9 @@ def _play(screen: Screen, folder: Path, orders: int, dice: random.Random) -> tup
         scenes = story.run()
         return scenes, ledger.compute(connection)
     except (_TookTooLong, Broken) as error:
-        why = str(error) or f"after {DEADLINE:g} s it still waited until {story.waiting_for}"
         screen.clear()
         click.echo(crew.last_words(), err=True)
-        raise click.ClickException(f"the demo gave up: {why}") from None
+        raise click.ClickException(f"the demo gave up while it waited until {story.waiting_for}: {error}") from None
     finally:
         _ignore_signals()
         screen.clear()
@@ -170,7 +169,7 @@ def _signals() -> Iterator[None]:
     """TERM and HUP end the demo as INT does, and after `DEADLINE` an alarm does."""
 
     def give_up(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of handlers
-        raise _TookTooLong
+        raise _TookTooLong(f"not finished after {DEADLINE:g} s")
 
     endings = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in (*endings, signal.SIGALRM)}

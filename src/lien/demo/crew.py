@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import queue
 import signal
 import subprocess
@@ -47,6 +48,14 @@ class Hand:
     def send(self, number: signal.Signals) -> None:
         """Send it a signal."""
         self.process.send_signal(number)
+
+    def stop(self) -> None:
+        """Send it SIGSTOP and see that it stands still: its threads do not stop all at once."""
+        self.send(signal.SIGSTOP)
+        with contextlib.suppress(ChildProcessError):  # it has ended
+            _, status = os.waitpid(self.process.pid, os.WUNTRACED)
+            if not os.WIFSTOPPED(status):
+                self.process.returncode = os.waitstatus_to_exitcode(status)
 
 
 class Crew:

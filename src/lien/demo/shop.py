@@ -106,7 +106,7 @@ def note_start(connection: Connection, ctx: lien.Context, order_id: int | None) 
         ctx.attempt,
         order_id,
         ctx.fence,
-        sys.argv[1],
+        sys.argv[1],  # the worker's name
     )
     connection.commit()
 

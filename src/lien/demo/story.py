@@ -15,6 +15,8 @@ from lien.machine import State
 
 WORKERS = ("w1", "w2", "w3", "w4")
 _BULK = 10
+_LEAVING = 0.1
+_WITH_GIFT = 0.07
 _GIFTS = 1_000_000  # the ids of orders that come and go within another one's transaction
 _START = "SELECT worker FROM job_start WHERE job_id = ? AND attempt = 1"
 
@@ -50,7 +52,7 @@ class Story:
         self._poison_workers = 0
         self._late_acks: set[tuple[int, int]] = set()
         self._goal = 0
-        self.waiting_for = "the database"
+        self.waiting_for = "all orders are taken"
 
     def run(self) -> list[Scene]:
         """Play it; what became of the interesting jobs."""
@@ -86,8 +88,8 @@ class Story:
         """One transaction for each customer; some change their minds, and the last ones come as a group."""
         single = self._orders - _BULK
         minds = {id: self._dice.random() for id in range(1, single + 1)}
-        leaving = {id for id, mind in minds.items() if mind < 0.1}  # noqa: PLR2004 - a tenth
-        gifts = {id for id, mind in minds.items() if mind > 0.93}  # noqa: PLR2004 - some
+        leaving = {id for id, mind in minds.items() if mind < _LEAVING}
+        gifts = {id for id, mind in minds.items() if mind > 1.0 - _WITH_GIFT}
         for id in minds:
             self._expect(id, committed=id not in leaving)
             if id in gifts:
@@ -130,6 +132,7 @@ class Story:
         job = shop.mail_receipt.using(self._connection).enqueue(order_id=id)
         self._connection.commit()
         self._cast.append(("its mail server refuses twice", job.id))
+        self._until("it is mailed all the same", lambda: shop.jobs.job(job.id).state is State.SUCCEEDED)
 
     def _cancel(self) -> None:
         job = shop.remind_customer.using(self._connection, delay=3600).enqueue()
@@ -147,13 +150,7 @@ class Story:
     def _stop_a_worker(self) -> tuple[Hand, int]:
         """Stop one inside a job until another has done the work."""
         order, job, hand = self._printing()
-        hand.send(signal.SIGSTOP)
-        while not can_be_written(self._connection, job):
-            # Stopped in the middle of a write: that would stop all others, so give it a moment more.
-            hand.send(signal.SIGCONT)
-            self._look()
-            clock.sleep(0.02)
-            hand.send(signal.SIGSTOP)
+        self._stop_between_writes(hand, job)
         self._screen.say(f"worker {hand.name} stopped with SIGSTOP while it ran job {job}")
         self._cast.append((f"worker {hand.name} was stopped while running it", job))
         self._until(
@@ -163,6 +160,16 @@ class Story:
         run(self._connection, "INSERT INTO printer_ready (order_id) VALUES (?)", order)
         self._connection.commit()
         return hand, job
+
+    def _stop_between_writes(self, hand: Hand, job: int) -> None:
+        """A process stopped inside a transaction would keep its locks, and others waiting for them."""
+        hand.stop()
+        clock.sleep(0.1)  # what it has sent may still be on its way to the server
+        while not can_be_written(self._connection, job):
+            hand.send(signal.SIGCONT)
+            self._look()
+            hand.stop()
+            clock.sleep(0.1)
 
     def _continue(self, hand: Hand, job: int) -> None:
         hand.send(signal.SIGCONT)

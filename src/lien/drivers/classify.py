@@ -108,7 +108,9 @@ def first_line(error: BaseException) -> str:
 
 def mask_secrets(text: str) -> str:
     """Replace passwords in URLs and in ``password=…`` by stars."""
-    text = re.sub(r"(\w+://[^\s:/@]*):[^\s@]+@", r"\1:***@", text)
+    # The query first, then up to the last @: a password may have an @ of its own.
+    text = re.sub(r"(?i)([?&](?:ssl)?passw(?:or)?d=)[^&\s]+", r"\1***", text)
+    text = re.sub(r"(\w+://[^\s:/@]*):\S+@", r"\1:***@", text)
     return re.sub(
         r"(?i)\b((?:ssl)?password|passfile|secret|token)(\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)",
         r"\1\2***",

@@ -32,13 +32,22 @@ class Executor:
         tasks: the registered tasks, by name.
         codec: reads arguments and writes results.
         report: called once for each handler that ended, from any thread; it must be quick.
+        began: called before each handler starts, if anybody wants to know.
         threads: the most plain handlers that run at once.
     """
 
-    def __init__(self, tasks: dict[str, Task[..., Any]], codec: Codec, report: Report, threads: int) -> None:
+    def __init__(
+        self,
+        tasks: dict[str, Task[..., Any]],
+        codec: Codec,
+        report: Report,
+        began: Callable[[Running], None] | None,
+        threads: int,
+    ) -> None:
         self._tasks = tasks
         self._codec = codec
         self._report = report
+        self._began = began
         self._inbox: queue.SimpleQueue[Running | None] = queue.SimpleQueue()
         self._max_threads = threads
         self._threads: list[threading.Thread] = []
@@ -115,6 +124,8 @@ class Executor:
             self._running.pop(running.claim.id, None)
             return
         running.began_at = clock.monotonic()
+        if self._began is not None:
+            self._began(running)
         try:
             task = self._tasks[running.claim.task]
             args, kwargs = task.arguments(as_object(self._codec.decode(running.claim.args)), running.context)
@@ -165,6 +176,8 @@ class Executor:
                 return
             if running.begin():
                 running.began_at = clock.monotonic()
+                if self._began is not None:
+                    self._began(running)
                 self._report(running, self._call(running))
             self._running.pop(running.claim.id, None)
             self._idle.release()

@@ -19,6 +19,7 @@ from lien.worker.leases import LeaseThread
 from lien.worker.outcome import release
 from lien.worker.pump import Pump
 from lien.worker.settings import Settings
+from lien.worker.telling import about
 from lien.worker.wake import WakeThread
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ EXIT_FAILED = 1
 EXIT_IGNORED_CANCELLATION = 7
 
 _FLUSH = 2.0
+_SIGNAL_POLL = 0.1
 
 
 class Worker:
@@ -50,10 +52,12 @@ class Worker:
         self._held = HeldClaims()
         self._shutdown = threading.Event()
         self._hurry = threading.Event()
+        self._signals = self._heeded = 0
         self._failed: BaseException | None = None
         store = jobs.store
         self._namespace = f"{store.engine.name}:{store.engine.channel}"
-        self._executor = Executor(jobs.tasks, jobs.codec, self._report, self.settings.concurrency)
+        began = self._tell_started if self._stream.wanted else None
+        self._executor = Executor(jobs.tasks, jobs.codec, self._report, began, self.settings.concurrency)
         self._pump = Pump(
             store,
             self.settings,
@@ -93,7 +97,10 @@ class Worker:
             self._start("lien-leases", self._leases.run)
             self._start("lien-wake", self._wake.run)
             self._stream.emit(Event(what=What.READY))
-            self._shutdown.wait()
+            # A signal handler runs in the middle of whatever this thread does, so it only counts: to set an Event
+            # there could wait for the lock that this thread holds just then.
+            while not self._shutdown.wait(_SIGNAL_POLL):
+                self._heed_signals()
             code = self._drain()
         finally:
             if restore is not None:
@@ -137,6 +144,9 @@ class Worker:
     def _report(self, running: Running, ack: Ack | None) -> None:
         self._pump.report(running, ack)
 
+    def _tell_started(self, running: Running) -> None:
+        self._stream.emit(about(What.STARTED, running.claim, running.claim.id, running.claim.attempt))
+
     def _listening(self, *, yes: bool) -> None:
         self._pump.listening = yes
 
@@ -178,9 +188,15 @@ class Worker:
             if running.withdraw():
                 self._pump.report(running, release(running.claim, started=False))
 
+    def _heed_signals(self) -> None:
+        while self._heeded < self._signals:
+            self._heeded += 1
+            self.stop()
+
     def _wait_empty(self, seconds: float, until: threading.Event | None = None) -> None:
         deadline = clock.monotonic() + seconds
         while (left := deadline - clock.monotonic()) > 0:
+            self._heed_signals()
             if self._held.empty.wait(min(left, 0.1)) or (until is not None and until.is_set()):
                 return
 
@@ -189,7 +205,7 @@ class Worker:
             return None
 
         def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of handlers
-            self.stop()
+            self._signals += 1
 
         before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
 

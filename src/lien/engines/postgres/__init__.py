@@ -55,7 +55,8 @@ class Postgres:
 
         def place(text: str) -> str:
             text = text.replace("'lien.lien_channel'", f"'{self.channel}'")
-            return in_schema(text.replace("'lien.lien_schema'", "'" + schema.replace("'", "''") + "'"))
+            text = in_schema(text.replace("'lien.lien_schema'", "'" + schema.replace("'", "''") + "'"))
+            return text.replace("EXISTS lien;", 'EXISTS "' + schema.replace('"', '""') + '";')
 
         self.place: Callable[[str], str] = place
         self.statements = load(__name__, place)

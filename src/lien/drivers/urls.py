@@ -69,7 +69,8 @@ def masked(url: str) -> str:
     scheme, _, rest = url.partition("://")
     credentials, remaining = _credentials(rest)
     if scheme == "sqlite":
-        return url
+        netloc = rest.partition("/")[0]
+        return url if "@" not in netloc else f"sqlite://***@{rest.rpartition('@')[2]}"
     user, colon, _ = credentials.partition(":")
     hidden = f"{user}:***@" if colon else f"{credentials}@" if credentials else ""
     place, question, query = remaining.partition("?")
