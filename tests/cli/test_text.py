@@ -6,9 +6,10 @@ import datetime
 
 import pytest
 
-from lien.cli import text, urls
+from lien.cli import text
 from lien.cli.events import Teller
 from lien.cli.invocation import Invocation
+from lien.drivers import urls
 from lien.worker.events import Event, What
 
 
