@@ -122,6 +122,7 @@ class Ended(NamedTuple):
     """What an accepted acknowledgement did to its job."""
 
     id: int
+    attempt: int
     state: State
     reason: Reason | None
     available_at: Any = None

@@ -92,10 +92,11 @@ def endings(batches: Sequence[list[Ack]], answers: Sequence[list[Row]]) -> tuple
     ended: list[Ended] = []
     missing: list[Ack] = []
     for batch, rows in zip(batches, answers, strict=True):
+        attempts = {ack.id: ack.attempt for ack in batch}
         if batch[0].kind == "succeed":
-            ended += [Ended(row[0], State.SUCCEEDED, None) for row in rows]
+            ended += [Ended(row[0], attempts[row[0]], State.SUCCEEDED, None) for row in rows]
         else:
-            ended += [Ended(id, State(state), reason_of(reason), at) for id, state, reason, at in rows]
+            ended += [Ended(id, attempts[id], State(state), reason_of(reason), at) for id, state, reason, at in rows]
         if len(rows) < len(batch):
             done = {row[0] for row in rows}
             missing += [ack for ack in batch if ack.id not in done]

@@ -240,7 +240,8 @@ class Sqlite:
         else:
             yield self._fetch("succeed_history", ids=ids, token=token)
         rows = yield self._fetch("succeed", ids=ids, token=token)
-        return [Ended(row[0], State.SUCCEEDED, None) for row in rows]
+        attempts = {ack.id: ack.attempt for ack in batch}
+        return [Ended(row[0], attempts[row[0]], State.SUCCEEDED, None) for row in rows]
 
     def _give_back(self, kind: str, token: str, batch: Sequence[Ack]) -> Op[list[Ended]]:
         """Fail, snooze and release: each job ends here or gets another try."""
@@ -250,7 +251,7 @@ class Sqlite:
         over = yield self._fetch(kind + "_end", acks=acks, token=token)
         again = yield self._fetch(kind, acks=acks, token=token)
         state = State.RUNNABLE if kind == "release" else State.SCHEDULED
-        given = {ack.id: ack.reason for ack in batch}
+        given = {ack.id: ack for ack in batch}
         return [
             *(Ended(id, State.FAILED, given[id] if reason is None else Reason(reason)) for id, reason in over),
             *(Ended(id, state, None, at) for id, at in again),
