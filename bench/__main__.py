@@ -32,7 +32,7 @@ class Result:
 
 def child(*command: str) -> dict[str, Any]:
     """The JSON that a module of the bench prints."""
-    done = subprocess.run([sys.executable, "-m", *command], check=True, capture_output=True, text=True)  # noqa: S603
+    done = subprocess.run([sys.executable, "-m", *command], check=True, capture_output=True, text=True)
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
 
@@ -55,7 +55,9 @@ def drain(url: str, engine: str, runs: int, jobs: int) -> list[Result]:
         name = "drain" if concurrency == 500 else f"drain_{concurrency}"  # noqa: PLR2004 - the main one
         results += [
             Result(name, "ceiling", engine, statistics.median(ceilings), "jobs/s", runs),
-            Result(name, "lien", engine, statistics.median(rates), "jobs/s", runs, "ceiling", statistics.median(ratios)),
+            Result(
+                name, "lien", engine, statistics.median(rates), "jobs/s", runs, "ceiling", statistics.median(ratios)
+            ),
         ]
     return results
 

@@ -36,7 +36,7 @@ WITH d AS (
 a AS (INSERT INTO lien_attempt (job_id, attempt, outcome, worker, claim_token, fence, started_at)
     SELECT id, attempt, 'succeeded', claimed_by, claim_token, fence, claimed_at FROM d),
 h AS (INSERT INTO lien_history ({COLUMNS}, state) SELECT {COLUMNS}, 'succeeded' FROM d)
-SELECT id FROM d"""  # noqa: S608 - constants of this file
+SELECT id FROM d"""
 
 
 def postgresql(url: str, batch: int) -> tuple[int, float]:
@@ -88,7 +88,7 @@ SELECT id, attempt, 'succeeded', claimed_by, claim_token, fence, claimed_at, :no
 WHERE id IN (SELECT value FROM json_each(:ids)) AND claim_token = :token AND state = 'claimed'""",
     f"""
 INSERT INTO lien_history ({COLUMNS}, state, finished_at) SELECT {COLUMNS}, 'succeeded', :now FROM lien_job
-WHERE id IN (SELECT value FROM json_each(:ids)) AND claim_token = :token AND state = 'claimed'""",  # noqa: S608
+WHERE id IN (SELECT value FROM json_each(:ids)) AND claim_token = :token AND state = 'claimed'""",
     """
 DELETE FROM lien_job WHERE id IN (SELECT value FROM json_each(:ids)) AND claim_token = :token AND state = 'claimed'
 RETURNING id""",

@@ -72,7 +72,7 @@ def measure(url: str, n: int) -> dict[str, float]:
     worker = Worker(jobs, Settings(concurrency=10))
     thread = threading.Thread(target=lambda: worker.run(signals=False))
     thread.start()
-    child = subprocess.Popen(  # noqa: S603 - this module
+    child = subprocess.Popen(
         [sys.executable, "-m", "bench.pickup", url, str(n), "enqueue"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

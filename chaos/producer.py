@@ -63,7 +63,7 @@ class Producer:
         self._url = url
         self._name = name
         self._poison = poison
-        self._dice = random.Random(seed)  # noqa: S311 - not a secret
+        self._dice = random.Random(seed)
         self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._connection: Any = None
         self._count = 0

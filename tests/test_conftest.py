@@ -25,9 +25,7 @@ def run_sample(folder: Path, text: str, *options: str, **env: str) -> tuple[int,
     sample.write_text(text)
     command = [sys.executable, "-m", "pytest", "-c", "pyproject.toml", "--rootdir", ".", "-vv"]
     command += ["-p", "tests.conftest", "-p", "no:cacheprovider", *options, str(sample)]
-    done = subprocess.run(
-        command, check=False, cwd=ROOT, capture_output=True, text=True, env=os.environ | env
-    )
+    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, env=os.environ | env)
     return done.returncode, done.stdout + done.stderr
 
 

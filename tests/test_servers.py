@@ -198,9 +198,7 @@ def test_ctrl_c_ends_the_server_by_hand(open_folder: Path) -> None:
 @pytest.mark.full
 @pytest.mark.usefixtures("programs")
 @pytest.mark.parametrize("milliseconds", range(0, 1000, 50))
-def test_nothing_is_left_whenever_the_launcher_is_killed(
-    open_folder: Path, milliseconds: int
-) -> None:
+def test_nothing_is_left_whenever_the_launcher_is_killed(open_folder: Path, milliseconds: int) -> None:
     with launch(open_folder) as launcher:
         eventually(lambda: any(open_folder.iterdir()))
         assert launcher.stdout

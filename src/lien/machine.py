@@ -171,7 +171,7 @@ TABLE: dict[str, Transition] = {
             "expire",
             WAITING,
             _F,
-            "`expires_at` has come before any worker claimed it.",
+            "`expires_at` has come while it waited, for its first try or another one.",
             Guard.EXPIRED,
         ),
         _arrow("cancel", WAITING, _F, "An operator said no before it ran."),

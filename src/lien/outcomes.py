@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 
 from lien.errors import UsageError
-from lien.policy import seconds
+from lien.policy import moment, seconds
 
 
 class Outcome(Exception):
@@ -36,11 +36,9 @@ class Snooze(Outcome):
     def __init__(self, after: float | None = None, *, until: datetime.datetime | None = None) -> None:
         if (after is None) == (until is None):
             raise UsageError("Snooze needs either after=… (seconds) or until=… (an aware datetime)")
-        if until is not None and until.utcoffset() is None:
-            raise UsageError(f"Snooze(until={until!r}) has no time zone: use datetime.now(UTC) + …")
         super().__init__(f"snoozed for {after} s" if until is None else f"snoozed until {until}")
         self.after = 0.0 if after is None else seconds("Snooze(after=…)", after)
-        self.until = until
+        self.until = None if until is None else moment("Snooze(until=…)", until)
 
 
 class Discard(Outcome):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import random
 from dataclasses import dataclass
@@ -103,4 +104,19 @@ def budget(name: str, value: int) -> int:
     """
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_BUDGET:
         raise UsageError(f"{name} is {value!r}: give an integer from 1 to {MAX_BUDGET}")
+    return value
+
+
+def moment(name: str, value: object) -> datetime.datetime:
+    """A point in time, checked.
+
+    Raises:
+        UsageError: not an aware datetime of a year from 1971 to 9000.
+    """
+    if not isinstance(value, datetime.datetime):
+        raise UsageError(f"{name} is {value!r}: give an aware datetime, or a number of seconds instead")
+    if value.utcoffset() is None:
+        raise UsageError(f"{name} is {value!r}, which has no time zone: use datetime.now(UTC) + …, or seconds instead")
+    if not 1971 <= value.year <= 9000:  # noqa: PLR2004 - what every engine stores with room to add to
+        raise UsageError(f"{name} is {value!r}: give a year from 1971 to 9000")
     return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import inspect
 import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
@@ -23,6 +24,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _MAX_ID = 2**63 - 1
+_OF_ONE_JOB = frozenset({"delay", "at", "unique"})
 _AGAIN_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 
 
@@ -124,6 +126,8 @@ class Lien:
             UsageError: an option that cannot be, or another function of this name is registered.
         """
         name = options.pop("name", None)
+        if of_one_job := sorted(_OF_ONE_JOB & options.keys()):
+            raise UsageError(f"{', '.join(of_one_job)}: not an option of a task; give it to using(…) of each job")
         checked = checked_options(Options(), **options)
         if function:
             return self._register(function[0], name, checked)
@@ -132,6 +136,8 @@ class Lien:
     def _register(self, function: Callable[..., Any], name: str | None, options: Options) -> Task[..., Any]:
         if not callable(function) or isinstance(function, type):
             raise UsageError(f"{function!r} is not a function that can be a task")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise UsageError(f"{function!r} is a generator, which nobody would run to its end: return instead of yield")
         name = checked_name("task name", name if name is not None else getattr(function, "__name__", ""))
         known = self.tasks.get(name)
         if known is not None and known.function.__module__ != function.__module__:

@@ -20,6 +20,7 @@ from lien.policy import (
     DEFAULT_TIMEOUT,
     Backoff,
     budget,
+    moment,
     seconds,
 )
 
@@ -115,7 +116,7 @@ class Task(Generic[P, R_co]):
             priority: ``critical``, ``high``, ``normal``, ``low``, or 0 to 3.
             unique: at most one live job of this queue has this key; a second enqueue answers with the first one's id.
             queue: another queue than the task's.
-            expires: seconds after it became available until which some worker must have claimed it.
+            expires: seconds after it became available after which it ends, if no worker has it just then.
             timeout: seconds that an attempt may take.
             retry: another backoff.
             max_failures: attempts that may fail.
@@ -367,7 +368,7 @@ def checked_options(base: Options, **given: Any) -> Options:  # noqa: C901, PLR0
                     raise UsageError(f"retry is {value!r}: give a lien.Backoff(base=…, cap=…)")
                 changes[name] = value
             case "at":
-                changes[name] = _moment(value)
+                changes[name] = moment("at", value)
             case _:
                 raise UsageError(f"there is no option {name}")
     if "delay" in changes and "at" in changes:
@@ -387,13 +388,3 @@ def _duration(name: str, value: object, *, least: float = 0.0) -> float:
     if isinstance(value, datetime.timedelta):
         value = value.total_seconds()
     return seconds(name, value, least=least)  # type: ignore[arg-type]
-
-
-def _moment(value: object) -> datetime.datetime:
-    if not isinstance(value, datetime.datetime):
-        raise UsageError(f"at is {value!r}: give an aware datetime, or delay=… in seconds")
-    if value.utcoffset() is None:
-        raise UsageError(f"at is {value!r}, which has no time zone: use datetime.now(UTC) + …, or delay=… in seconds")
-    if not 1971 <= value.year <= 9000:  # noqa: PLR2004 - what every engine stores with room to add to
-        raise UsageError(f"at is {value!r}: give a year from 1971 to 9000")
-    return value

@@ -164,9 +164,7 @@ class PostgresServer:
         # Into a file: a server that inherits a pipe would keep it open for ever.
         with tempfile.TemporaryFile("w+") as said:
             command = [self.bin_dir / program, *map(str, arguments)]
-            done = subprocess.run(
-                command, check=False, stdout=said, stderr=subprocess.STDOUT, **self._account
-            )
+            done = subprocess.run(command, check=False, stdout=said, stderr=subprocess.STDOUT, **self._account)
             said.seek(0)
             if done.returncode:
                 tail = "\n".join(self.log.splitlines()[-20:])

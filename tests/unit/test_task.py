@@ -38,12 +38,15 @@ BAD_OPTIONS = [
     (
         {"at": datetime.datetime(2030, 1, 1)},  # noqa: DTZ001 - the point of the test
         "at is datetime.datetime(2030, 1, 1, 0, 0), which has no time zone: use datetime.now(UTC) + …, "
-        "or delay=… in seconds",
+        "or seconds instead",
     ),
-    ({"at": 5}, "at is 5: give an aware datetime, or delay=… in seconds"),
+    ({"at": 5}, "at is 5: give an aware datetime, or a number of seconds instead"),
     ({"at": datetime.datetime(1, 1, 1, tzinfo=datetime.UTC)}, "give a year from 1971 to 9000"),
     ({"delay": 1, "at": datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)}, "give delay=… or at=…, not both"),
-    ({"priority": "urgent"}, "priority is 'urgent': give one of critical, high, normal, low, or 0 (critical) to 3 (low)"),
+    (
+        {"priority": "urgent"},
+        "priority is 'urgent': give one of critical, high, normal, low, or 0 (critical) to 3 (low)",
+    ),
     ({"priority": 4}, "priority is 4: give one of critical, high, normal, low, or 0 (critical) to 3 (low)"),
     ({"priority": True}, "priority is True: give one of critical, high, normal, low, or 0 (critical) to 3 (low)"),
     ({"queue": ""}, "queue has 0 characters: give a text of 1 to 200"),
@@ -98,7 +101,9 @@ def test_two_functions_of_one_name_need_names(jobs: lien.Lien) -> None:
     jobs.task(_module_level)
     other: Any = lambda: None  # noqa: E731
     other.__name__, other.__module__ = "_module_level", "elsewhere"
-    with pytest.raises(lien.UsageError, match=r"two functions are registered as task '_module_level'.*@jobs.task\(name="):
+    with pytest.raises(
+        lien.UsageError, match=r"two functions are registered as task '_module_level'.*@jobs.task\(name="
+    ):
         jobs.task(other)
     jobs.task(name="another")(other)
     assert set(jobs.tasks) == {"_module_level", "another"}

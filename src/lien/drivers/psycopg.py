@@ -21,11 +21,12 @@ _OWN = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-_SESSION = "-c plan_cache_mode=force_generic_plan -c lock_timeout=5s"
+_SESSION = "-c plan_cache_mode=force_generic_plan -c lock_timeout=5s -c default_transaction_isolation=read\\ committed"
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _IDLE = pq.TransactionStatus.IDLE
 
 
-def _sql(command: Fetch | Many | Copy | Settings) -> str:
+def _sql(command: Fetch | Settings) -> str:
     return command.statement.render(_STYLE)
 
 
@@ -45,19 +46,29 @@ class PsycopgDriver:
         self._begun = False
         self._savepoint = False
 
-    def execute(self, command: Command) -> Any:  # noqa: C901 - one case for each command
+    def execute(self, command: Command) -> Any:  # noqa: C901, PLR0912 - one case for each command
         match command:
             case Fetch():
                 return self._rows(self._send(command))
             case Pipe(commands):
-                # Between two syncs the server makes one transaction of it, without a BEGIN.
-                with self.connection.pipeline():
-                    sent = [self._send(step) for step in commands if not (self._settled and type(step) is Settings)]
-                return [self._rows(cursor) for cursor in sent[not self._settled :]]
+                # Between two syncs the server makes one transaction of it without a BEGIN; where a pooler stands
+                # between, BEGIN has to say the isolation level, which is no setting of the session there.
+                if self._settled:
+                    with self.connection.pipeline():
+                        sent = [self._send(step) for step in commands if type(step) is Fetch]
+                else:
+                    self._begun = True
+                    with self.connection.pipeline():
+                        self.connection.execute(_BEGIN)
+                        cursors = [(step, self._send(step)) for step in commands]
+                        self.connection.execute("COMMIT")
+                    self._begun = False
+                    sent = [cursor for step, cursor in cursors if type(step) is Fetch]
+                return [self._rows(cursor) for cursor in sent]
             case Many(statement, params):
                 return [self._rows(self._send(Fetch(statement, p))) for p in params]
             case Copy(rows=rows):
-                with self.connection.cursor() as cursor, cursor.copy(_sql(command)) as copy:
+                with self.connection.cursor() as cursor, cursor.copy(command.statement.text) as copy:
                     for row in rows:
                         copy.write_row(row)
             case Script(statement):
@@ -90,7 +101,7 @@ class PsycopgDriver:
             not self.connection.autocommit or self.connection.info.transaction_status != _IDLE
         )
         self._begun = True
-        self.connection.execute("SAVEPOINT lien_op" if self._savepoint else "BEGIN ISOLATION LEVEL READ COMMITTED")
+        self.connection.execute("SAVEPOINT lien_op" if self._savepoint else _BEGIN)
 
     def abandon(self) -> None:
         if not self._begun:
@@ -127,20 +138,27 @@ class AsyncPsycopgDriver:
         self._begun = False
         self._savepoint = False
 
-    async def execute(self, command: Command) -> Any:  # noqa: C901 - one case for each command
+    async def execute(self, command: Command) -> Any:  # noqa: C901, PLR0912 - one case for each command
         match command:
             case Fetch():
                 return await self._rows(await self._send(command))
             case Pipe(commands):
-                async with self.connection.pipeline():
-                    sent = [
-                        await self._send(step) for step in commands if not (self._settled and type(step) is Settings)
-                    ]
-                return [await self._rows(cursor) for cursor in sent[not self._settled :]]
+                if self._settled:
+                    async with self.connection.pipeline():
+                        sent = [await self._send(step) for step in commands if type(step) is Fetch]
+                else:
+                    self._begun = True
+                    async with self.connection.pipeline():
+                        await self.connection.execute(_BEGIN)
+                        cursors = [(step, await self._send(step)) for step in commands]
+                        await self.connection.execute("COMMIT")
+                    self._begun = False
+                    sent = [cursor for step, cursor in cursors if type(step) is Fetch]
+                return [await self._rows(cursor) for cursor in sent]
             case Many(statement, params):
                 return [await self._rows(await self._send(Fetch(statement, p))) for p in params]
             case Copy(rows=rows):
-                async with self.connection.cursor() as cursor, cursor.copy(_sql(command)) as copy:
+                async with self.connection.cursor() as cursor, cursor.copy(command.statement.text) as copy:
                     for row in rows:
                         await copy.write_row(row)
             case Script(statement):
@@ -172,9 +190,7 @@ class AsyncPsycopgDriver:
             not self.connection.autocommit or self.connection.info.transaction_status != _IDLE
         )
         self._begun = True
-        await self.connection.execute(
-            "SAVEPOINT lien_op" if self._savepoint else "BEGIN ISOLATION LEVEL READ COMMITTED"
-        )
+        await self.connection.execute("SAVEPOINT lien_op" if self._savepoint else _BEGIN)
 
     async def abandon(self) -> None:
         if not self._begun:

@@ -132,6 +132,9 @@ class Engine(Protocol):
     def server(self) -> Op[Server]:
         """Which server this is, and whether it will do."""
 
+    def namespace(self) -> Op[str]:
+        """A name that no other installation has: what makes idempotency keys unique in the world."""
+
     def schema_versions(self) -> Op[Sequence[int]]:
         """Versions applied, in order; empty when there is no schema."""
 

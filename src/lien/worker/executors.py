@@ -55,7 +55,7 @@ class Executor:
         self._loop = asyncio.new_event_loop()
         self._loop_thread = threading.Thread(target=self._run_loop, name="lien-loop", daemon=True)
         self._sweep: asyncio.TimerHandle | None = None
-        self._running: dict[int, Running] = {}
+        self._running: set[Running] = set()
 
     def start(self) -> None:
         """Start the event loop's thread."""
@@ -69,11 +69,12 @@ class Executor:
         for running in batch:
             claim = running.claim
             running.timeout_at = now + claim.timeout
-            soonest = min(soonest, running.timeout_at)
-            self._running[claim.id] = running
+            self._running.add(running)
             if self._tasks[claim.task].is_async:
+                running.timeout_at = float("inf")
                 coroutines.append(running)
             else:
+                soonest = min(soonest, running.timeout_at)
                 self._to_thread(running)
         self._loop.call_soon_threadsafe(self._start, coroutines, soonest - now)
 
@@ -121,9 +122,12 @@ class Executor:
 
     async def _coroutine(self, running: Running) -> None:
         if not running.begin():
-            self._running.pop(running.claim.id, None)
+            self._running.discard(running)
             return
-        running.began_at = clock.monotonic()
+        running.began_at = now = clock.monotonic()
+        # From here, not from the hand-over: another handler may have held the loop meanwhile.
+        running.timeout_at = now + running.claim.timeout
+        self._schedule_sweep(running.claim.timeout)
         if self._began is not None:
             self._began(running)
         try:
@@ -132,7 +136,8 @@ class Executor:
             ack: Ack | None = returned(running, await task.function(*args, **kwargs), self._codec)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is an outcome
             ack = raised(running, error)
-        self._running.pop(running.claim.id, None)
+        running.ended = True
+        self._running.discard(running)
         self._report(running, ack)
 
     # ── timeouts ──
@@ -151,7 +156,7 @@ class Executor:
         self._sweep = None
         now = clock.monotonic()
         soonest = float("inf")
-        for running in list(self._running.values()):
+        for running in self._running.copy():
             if running.timeout_at <= now:
                 running.stop(Cause.TIMEOUT)
             else:
@@ -178,8 +183,10 @@ class Executor:
                 running.began_at = clock.monotonic()
                 if self._began is not None:
                     self._began(running)
-                self._report(running, self._call(running))
-            self._running.pop(running.claim.id, None)
+                ack = self._call(running)
+                running.ended = True
+                self._report(running, ack)
+            self._running.discard(running)
             self._idle.release()
 
     def _call(self, running: Running) -> Ack | None:

@@ -25,7 +25,8 @@ class Running:
     Attributes:
         deadline: local seconds until which the lease surely stands.
         renew_at: local seconds at which to renew it.
-        timeout_at: local seconds at which the attempt has taken too long; set when it begins.
+        timeout_at: local seconds at which the attempt has taken too long.
+        ended: its handler is over; what became of it is on its way to the database.
         cause: why the worker cancelled the handler, if it did.
         cancel: stops the handler if that can be done (from any thread).
         note, again_in: the error and the seconds until the next try, for those who tell.
@@ -40,6 +41,7 @@ class Running:
         "claim",
         "context",
         "deadline",
+        "ended",
         "note",
         "renew_at",
         "timeout_at",
@@ -52,6 +54,7 @@ class Running:
         self.renew_at = renew_at
         self.timeout_at = float("inf")
         self.began_at: float | None = None
+        self.ended = False
         self.cause: Cause | None = None
         self.cancel: Callable[[], None] | None = None
         self.note: str | None = None
@@ -73,50 +76,55 @@ class Running:
         """Whether the handler was kept from starting; False when it has started already."""
         return self.begin()
 
+    @property
+    def key(self) -> tuple[int, int]:
+        """Which claim this is: the job alone may be claimed again while its lost attempt still runs."""
+        return self.claim.id, self.claim.attempt
+
     def stop(self, cause: Cause) -> None:
-        """Cancel the handler for a reason; the first reason stands."""
+        """Cancel the handler for a reason. The first reason stands; the context hears of each."""
+        if cause is Cause.LOST:
+            self.context.mark_lost()
+        elif cause is Cause.CANCELLED:
+            self.context.cancel_requested = True
         if self.cause is None:
             self.cause = cause
-            if cause is Cause.LOST:
-                self.context.mark_lost()
-            elif cause is Cause.CANCELLED:
-                self.context.cancel_requested = True
             if self.cancel is not None:
                 self.cancel()
 
 
 class HeldClaims:
-    """All claims of this process, by job id."""
+    """All claims of this process, by job and attempt."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_id: dict[int, Running] = {}
+        self._by_key: dict[tuple[int, int], Running] = {}
         self.empty = threading.Event()
         self.empty.set()
 
     def __len__(self) -> int:
-        return len(self._by_id)
+        return len(self._by_key)
 
     def add(self, batch: Iterable[Running]) -> None:
         """Claims have come."""
         with self._lock:
-            self._by_id.update({running.claim.id: running for running in batch})
-            if self._by_id:
+            self._by_key.update({running.key: running for running in batch})
+            if self._by_key:
                 self.empty.clear()
 
-    def remove(self, ids: Iterable[int]) -> list[Running]:
+    def remove(self, keys: Iterable[tuple[int, int]]) -> list[Running]:
         """Claims have ended or turned out to be somebody else's."""
         with self._lock:
-            gone = [running for id in ids if (running := self._by_id.pop(id, None)) is not None]
-            if not self._by_id:
+            gone = [running for key in keys if (running := self._by_key.pop(key, None)) is not None]
+            if not self._by_key:
                 self.empty.set()
         return gone
 
-    def get(self, id: int) -> Running | None:
-        """The claim of a job, if it is held."""
-        return self._by_id.get(id)
+    def holds(self, running: Running) -> bool:
+        """Whether a claim is still here."""
+        return self._by_key.get(running.key) is running
 
     def all(self) -> list[Running]:
         """A snapshot."""
         with self._lock:
-            return list(self._by_id.values())
+            return list(self._by_key.values())

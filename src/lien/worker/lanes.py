@@ -86,7 +86,7 @@ class Lanes:
         if available_at is None:
             return
         for lane, floor in self._floors.items():
-            if floor is not None and floor[0] > available_at:
+            if floor is not None and floor[0] >= available_at:
                 self._floors[lane] = (available_at, 0)
 
     def reset(self) -> None:

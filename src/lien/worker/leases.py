@@ -68,12 +68,11 @@ class LeaseThread:
             try:
                 driver = self._store.connect()
                 self._healthy_since = clock.monotonic()
-                failures = 0
                 self._keep(driver)
             except Exception as error:
                 if not from_driver(error) and not isinstance(error, DatabaseError):
                     raise
-                failures += 1
+                failures = 1 if clock.monotonic() - self._healthy_since > self._settings.lease else failures + 1
                 if failures == 1:
                     logger.warning("leases cannot be renewed just now: %s", first_line(error))
                 self._give_up_late()
@@ -130,7 +129,7 @@ class LeaseThread:
                     running.stop(Cause.CANCELLED)
             elif id in answer.locked:
                 running.renew_at = sent + min(1.0, settings.lease / 10)
-            elif self._held.get(id) is running:  # not acknowledged meanwhile
+            elif not running.ended and self._held.holds(running):  # no acknowledgement is on its way
                 self._lost(running, "the claim is no longer this worker's")
         self._give_up_late()
 
@@ -138,7 +137,7 @@ class LeaseThread:
         """Claims whose lease may be over, unconfirmed: their handlers are told to stop; an ack may still be tried."""
         now = clock.monotonic()
         for running in self._held.all():
-            if running.deadline <= now and running.cause is None:
+            if running.deadline <= now and not running.context.stale and not running.ended:
                 self._lost(running, "the lease could not be renewed in time")
 
     def _lost(self, running: Running, why: str) -> None:
@@ -160,10 +159,9 @@ class LeaseThread:
         if now < self._cancel_poll_at:
             return
         self._cancel_poll_at = now + min(_CANCEL_POLL, self._settings.renew_every)
-        if held := self._held.all():
-            for id in run(self._engine.cancel_requests([r.claim.id for r in held]), driver):
-                if (running := self._held.get(id)) is not None:
-                    running.stop(Cause.CANCELLED)
+        if held := {running.claim.id: running for running in self._held.all()}:
+            for id in run(self._engine.cancel_requests(list(held)), driver):
+                held[id].stop(Cause.CANCELLED)
 
     def _reap(self, driver: OwnDriver) -> None:
         while not self._stop.is_set():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import json
+import math
 from typing import Any
 
 from lien import outcomes
@@ -9,7 +12,7 @@ from lien.codec import Codec, describe_error
 from lien.errors import PayloadError
 from lien.machine import AttemptOutcome, Reason
 from lien.model import Ack, Claim
-from lien.policy import Backoff, decide
+from lien.policy import MAX_DELAY, Backoff, decide
 from lien.worker.held import Cause, Running
 
 
@@ -23,11 +26,19 @@ def returned(running: Running, value: Any, codec: Codec) -> Ack | None:
         return Ack(claim.id, claim.attempt, claim.token, "succeed", AttemptOutcome.SUCCEEDED)
     if isinstance(value, outcomes.Outcome):
         return raised(running, value)
+    if inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value):
+        if inspect.iscoroutine(value) or inspect.isgenerator(value):
+            value.close()
+        body = TypeError(
+            f"the handler returned a {type(value).__name__}, whose body never ran: await it, or return a value"
+        )
+        return raised(running, body)
     try:
         result = codec.encode(value, "result")
-    except PayloadError as error:
+    except Exception as error:  # noqa: BLE001 - an encoder of the user's may raise anything
         # The work is done; failing now would do it again. What cannot be kept is said in its place.
-        result = codec.encode({"lien": "result not stored", "why": str(error)[:500]}, "result")
+        why, _ = describe_error(error)
+        result = json.dumps({"lien": "result not stored", "why": why[:500]})
     return Ack(claim.id, claim.attempt, claim.token, "succeed", AttemptOutcome.SUCCEEDED, result=result)
 
 
@@ -89,6 +100,22 @@ def unstorable(ack: Ack, error: BaseException) -> Ack:
     )
 
 
+def timed_out(claim: Claim) -> Ack:
+    """The attempt took too long and its handler does not end."""
+    return _failed(
+        claim,
+        TimeoutError(f"the attempt took longer than its timeout of {claim.timeout:g} s"),
+        outcome=AttemptOutcome.TIMEOUT,
+    )
+
+
+def _backoff(claim: Claim) -> Backoff:
+    """The row's numbers, made sane: somebody may have written them by hand."""
+    cap = min(max(claim.backoff_cap, 0.0), MAX_DELAY)
+    base = min(max(claim.backoff_base, 0.0), cap)
+    return Backoff(base, cap) if math.isfinite(base + cap) else Backoff()
+
+
 def _failed(
     claim: Claim,
     error: BaseException,
@@ -102,7 +129,7 @@ def _failed(
         failures=claim.failures,
         max_failures=claim.max_failures,
         permanent=reason is not None,
-        backoff=Backoff(min(claim.backoff_base, claim.backoff_cap), claim.backoff_cap),
+        backoff=_backoff(claim),
         after=after,
     )
     return Ack(

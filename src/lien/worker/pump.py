@@ -18,7 +18,7 @@ from lien.commands import run
 from lien.drivers.classify import Kind, classify, first_line, from_driver
 from lien.drivers.contract import OwnDriver
 from lien.errors import DatabaseError
-from lien.machine import AttemptOutcome, Reason, State
+from lien.machine import AttemptOutcome, State
 from lien.model import PRIORITIES, Ack, Claim, ClaimRequest, Cycle, Promote
 from lien.store import Store
 from lien.worker.events import Event, Stream, What
@@ -72,6 +72,7 @@ class Pump:
         self._claiming = True
         self._stopping = False
         self._hinted = False
+        self._ill = self._was_well = False
         self._pending: list[Ack] = []
         self._lanes = Lanes(queues)
         self._look_at = 0.0
@@ -82,6 +83,7 @@ class Pump:
         # Half of many slots at a time: while one half is on its way to the database, handlers run the other one.
         self._batch = max(settings.concurrency // 2, min(settings.concurrency, _WHOLE_BATCH))
         self._sleeping_until = 0.0
+        self._orphans_at = 0.0
         self.orphan_tokens: deque[tuple[UUID, float]] = deque()
         self.listening = False
 
@@ -124,9 +126,7 @@ class Pump:
             try:
                 driver = self._store.connect()
                 self._begin_session(driver)
-                if failures:
-                    self._stream.emit(Event(what=What.RECONNECTED))
-                    failures = 0
+                self._was_well = False
                 self._work(driver)
                 break
             except Exception as error:
@@ -136,10 +136,12 @@ class Pump:
                     driver.close()
                 if self._stopping:
                     return  # the leases cover what could not be written
-                if not failures:
+                if not self._ill:
+                    self._ill = True
                     self._stream.emit(Event(what=What.DISCONNECTED, error=first_line(error)))
-                failures += 1
-                pause = min(_MAX_BACKOFF, 0.05 * 2.0**failures) * (0.5 + random.random() / 2)  # noqa: S311
+                failures = 1 if self._was_well else failures + 1
+                self._was_well = False
+                pause = min(_MAX_BACKOFF, 0.05 * 2.0 ** min(failures, 10)) * (0.5 + random.random() / 2)  # noqa: S311
                 self._wait(pause, only_stop=True)
             finally:
                 if driver is not None:
@@ -158,12 +160,12 @@ class Pump:
     def release_orphans(self, driver: OwnDriver) -> None:
         """Give back claims whose statement committed while the connection broke: nobody here runs them."""
         now = clock.monotonic()
+        self._orphans_at = now + 1.0
         while self.orphan_tokens and self.orphan_tokens[0][1] < now:
             self.orphan_tokens.popleft()
-        if tokens := [token for token, _ in self.orphan_tokens]:
-            lost = [ack for ack in run(self._engine.orphans(tokens), driver) if self._held.get(ack.id) is None]
-            if lost:
-                self._settle(run(self._engine.finish(lost), driver), driver)
+        tokens = [token for token, _ in self.orphan_tokens]
+        if tokens and (unheard := run(self._engine.orphans(tokens), driver)):
+            self._settle(run(self._engine.finish(unheard), driver), driver)
 
     def _work(self, driver: OwnDriver) -> None:
         while True:
@@ -177,9 +179,14 @@ class Pump:
                 continue
             if self._stopping:
                 return
+            if self.orphan_tokens and now >= self._orphans_at:
+                self.release_orphans(driver)
             if self._claiming and free > 0 and self._fall_asleep(driver, now):
                 continue
-            self._wait(self._look_at - now if self._claiming and free > 0 else 5.0)
+            wait = self._look_at - now if self._claiming and free > 0 else 5.0
+            if self.listening:
+                wait = min(wait, self._sleeping_until - now)
+            self._wait(min(wait, 1.0) if self.orphan_tokens else wait)
 
     def _collect(self) -> None:
         """Take what handlers have reported."""
@@ -192,7 +199,7 @@ class Pump:
         while done:
             running, ack = done.popleft()
             if ack is None:
-                withdrawn.append(running.claim.id)
+                withdrawn.append(running.key)
             else:
                 if ack.kind != "succeed":
                     running.note, running.again_in = ack.error, ack.delay
@@ -202,22 +209,8 @@ class Pump:
 
     def _round(self, driver: OwnDriver, free: int) -> None:
         """One round trip: acknowledge, promote, claim."""
-        claim, promote, full = None, None, False
         started = clock.monotonic()
-        if free > 0:
-            lanes, full = self._lanes.plan(started)
-            claim = ClaimRequest(
-                lanes=lanes,
-                limit=min(free, self._batch),
-                tasks=self._tasks,
-                token=uuid4(),
-                worker=self._settings.identity,
-                lease=self._settings.lease,
-            )
-            if started >= self._promote_at:
-                if started >= self._full_promote_at:
-                    self._promote_floor, self._full_promote_at = None, started + 1.0
-                promote = Promote(self._promote_floor, _PROMOTE_BATCH)
+        claim, promote, full = self._wishes(free, started) if free > 0 else (None, None, False)
         try:
             cycle = run(self._engine.cycle(self._pending, claim, promote), driver)
         except Exception as error:
@@ -233,17 +226,39 @@ class Pump:
             self._wait(random.random() * 0.02, only_stop=True)  # noqa: S311 - not a secret
             return
         self._pending = []
+        self._was_well = True
+        if self._ill:
+            self._ill = False
+            self._stream.emit(Event(what=What.RECONNECTED))
+        if cycle.claims:
+            self._accept(cycle.claims, started)
         self._settle(cycle, driver)
         if claim is not None:
             self._took(driver, claim, cycle, promoted=promote is not None, full=full, started=started)
 
+    def _wishes(self, free: int, now: float) -> tuple[ClaimRequest, Promote | None, bool]:
+        """What to claim, whether to promote with it, and whether it is a full look."""
+        lanes, full = self._lanes.plan(now)
+        claim = ClaimRequest(
+            lanes=lanes,
+            limit=min(free, self._batch),
+            tasks=self._tasks,
+            token=uuid4(),
+            worker=self._settings.identity,
+            lease=self._settings.lease,
+        )
+        promote = None
+        if now >= self._promote_at:
+            if now >= self._full_promote_at:
+                self._promote_floor, self._full_promote_at = None, now + 1.0
+            promote = Promote(self._promote_floor, _PROMOTE_BATCH)
+        return claim, promote, full
+
     def _took(
         self, driver: OwnDriver, claim: ClaimRequest, cycle: Cycle, *, promoted: bool, full: bool, started: float
     ) -> None:
-        """Hand over what was claimed, and decide when to look next."""
+        """Learn from a look, and decide when to look next."""
         now = clock.monotonic()
-        if cycle.claims:
-            self._accept(cycle.claims, started)
         short = len(cycle.claims) + cycle.parked < claim.limit
         self._lanes.saw(cycle.claims, short=short, full=full, now=now, cost=now - started)
         if promoted:
@@ -265,7 +280,8 @@ class Pump:
             self._dry()
         pause = self._settings.poll if self.listening else min(self._settings.poll, _POLL_WITHOUT_WAKEUP)
         pause *= 0.9 + random.random() * 0.2  # noqa: S311 - not a secret
-        pause = min(pause, max(self._next_due - now, 0.0))
+        # What is known to be due, or the next probe where this look had none with it.
+        pause = min(pause, max((self._next_due if promoted else self._promote_at) - now, 0.0))
         if not self._wake.is_set():
             self._look_at = now + pause
 
@@ -324,18 +340,25 @@ class Pump:
                     half = len(acks) // 2
                     self._write(driver, acks[:half])
                     acks = acks[half:]
-                elif acks[0].reason is Reason.PERMANENT:
-                    raise
-                else:
+                elif acks[0].kind != "fail" or not acks[0].final:
                     acks = [unstorable(acks[0], error)]
+                else:  # not even that: its lease will end it, and the others must not wait for it
+                    self._drop(acks[0], error)
+                    return
             else:
                 self._settle(cycle, driver)
                 return
 
+    def _drop(self, ack: Ack, error: Exception) -> None:
+        gone = self._held.remove([(ack.id, ack.attempt)])
+        claim = gone[0].claim if gone else None
+        why = f"the database refuses every word about its end, so its lease will run out: {first_line(error)}"
+        self._stream.emit(about(What.LOST, claim, ack.id, ack.attempt, error=why))
+
     def _settle(self, cycle: Cycle, driver: OwnDriver) -> None:
         """Free the slots of what is written, and say of the rest whether it had been written before or is stale."""
         if cycle.ended:
-            gone = self._held.remove([ended.id for ended in cycle.ended])
+            gone = self._held.remove([(ended.id, ended.attempt) for ended in cycle.ended])
             for ended in cycle.ended:
                 if ended.state is State.RUNNABLE:
                     self._lanes.lower(ended.available_at)
@@ -350,7 +373,7 @@ class Pump:
         except BaseException:
             self._pending += acks  # a repeated one changes nothing and says so
             raise
-        gone = {running.claim.id: running for running in self._held.remove([ack.id for ack in acks])}
+        gone = {running.claim.id: running for running in self._held.remove([(ack.id, ack.attempt) for ack in acks])}
         for ack in acks:
             running = gone.get(ack.id)
             claim = running.claim if running else None

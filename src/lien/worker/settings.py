@@ -45,8 +45,11 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, naming the setting and the rule."""
+        if isinstance(self.queues, str):  # type: ignore[unreachable]  # a slip that types would forbid
+            raise UsageError(f"queues is {self.queues!r}: give a tuple of names, as ({self.queues!r},)")
         for queue in self.queues:
             checked_name("queue", queue)
+        checked_name("identity", self.identity)
         if (
             isinstance(self.concurrency, bool)
             or not isinstance(self.concurrency, int)

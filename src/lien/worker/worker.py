@@ -16,7 +16,7 @@ from lien.worker.events import Event, Hook, Stream, What, logger
 from lien.worker.executors import Executor
 from lien.worker.held import Cause, HeldClaims, Running
 from lien.worker.leases import LeaseThread
-from lien.worker.outcome import release
+from lien.worker.outcome import release, timed_out
 from lien.worker.pump import Pump
 from lien.worker.settings import Settings
 from lien.worker.telling import about
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from lien.queue import Lien
 
 EXIT_OK = 0
-EXIT_FAILED = 1
 EXIT_IGNORED_CANCELLATION = 7
 
 _FLUSH = 2.0
@@ -55,7 +54,7 @@ class Worker:
         self._signals = self._heeded = 0
         self._failed: BaseException | None = None
         store = jobs.store
-        self._namespace = f"{store.engine.name}:{store.engine.channel}"
+        self._namespace = ""
         began = self._tell_started if self._stream.wanted else None
         self._executor = Executor(jobs.tasks, jobs.codec, self._report, began, self.settings.concurrency)
         self._pump = Pump(
@@ -82,14 +81,16 @@ class Worker:
             signals: stop on SIGTERM and SIGINT; ignored outside the main thread, where only `stop` ends it.
 
         Returns:
-            0 when every job was finished or given back, 7 when a handler ignored its cancellation, 1 when a part of
-            the worker failed.
+            0 when every job was finished or given back, 7 when a handler ignored its cancellation.
 
         Raises:
+            BaseException: what a part of the worker died of, after draining.
             SchemaError: the tables are missing or behind.
             DatabaseUnavailable: the database cannot be reached at the start.
         """
         self._jobs.migrations.require()
+        store = self._jobs.store
+        self._namespace = store.run(store.engine.namespace)
         restore = self._listen_to_signals() if signals else None
         try:
             self._executor.start()
@@ -139,6 +140,10 @@ class Worker:
         namespace, shutdown = self._namespace, self._shutdown
         batch = [Running(claim, Context(claim, namespace, shutdown), deadline, renew_at) for claim in claims]
         self._held.add(batch)
+        if shutdown.is_set():  # the claim was under way when the stop came
+            for running in batch:
+                self._give_back(running)
+            return
         self._executor.submit(batch)
 
     def _report(self, running: Running, ack: Ack | None) -> None:
@@ -166,27 +171,36 @@ class Worker:
         ignored = 0
         if len(self._held):
             for running in self._held.all():
-                running.stop(Cause.SHUTDOWN)
+                if not running.ended:
+                    running.stop(Cause.SHUTDOWN)
             self._wait_empty(settings.cancel_grace)
-            left = [running for running in self._held.all() if running.cause is Cause.SHUTDOWN]
-            ignored = len(left)
-            for running in left:
-                self._pump.report(running, release(running.claim, started=True))
+            ignored = self._give_back_running()
         self._pump.stop()
         self._threads[0].join(_FLUSH)
         self._leases.stop()
         self._wake.stop()
         for thread in self._threads[1:]:
-            thread.join(_FLUSH)
+            thread.join(_FLUSH / 4)
         self._executor.stop()
-        if self._failed is not None:
-            return EXIT_FAILED
         return EXIT_IGNORED_CANCELLATION if ignored else EXIT_OK
 
     def _withdraw_unstarted(self) -> None:
         for running in self._held.all():
-            if running.withdraw():
-                self._pump.report(running, release(running.claim, started=False))
+            self._give_back(running)
+
+    def _give_back(self, running: Running) -> None:
+        if running.withdraw():
+            running.ended = True
+            self._pump.report(running, release(running.claim, started=False))
+
+    def _give_back_running(self) -> int:
+        """Give back what handlers will not end; how many there were."""
+        left = [running for running in self._held.all() if not running.ended and running.cause is not Cause.LOST]
+        for running in left:
+            claim = running.claim
+            late = running.cause is Cause.TIMEOUT
+            self._pump.report(running, timed_out(claim) if late else release(claim, started=True))
+        return len(left)
 
     def _heed_signals(self) -> None:
         while self._heeded < self._signals:

@@ -10,11 +10,12 @@ from typing import Any
 from uuid import UUID
 
 from lien.commands import Begin, Commit, Copy, Fetch, Op, Pipe, Rollback, Script, Settings
+from lien.engines.batches import batched
 from lien.engines.contract import Migration, Server
 from lien.engines.postgres.rows import ack_params, attempt, claimed, copy_row, endings, job_params, reason_of, record
 from lien.engines.schema import load_migrations
 from lien.errors import DatabaseError
-from lien.machine import AttemptOutcome, State
+from lien.machine import TERMINAL, AttemptOutcome, State
 from lien.model import (
     Ack,
     AttemptRecord,
@@ -35,7 +36,7 @@ _START = datetime.datetime(1900, 1, 1, tzinfo=datetime.UTC)  # the CHECK on avai
 _MAX_ID = 2**63 - 1
 _OLDEST_SERVER = 130_000
 _PARTITION_DAYS = 8
-_UNIQUE_ROUNDS = 100
+_ROUNDS = 100
 
 
 class Postgres:
@@ -72,7 +73,7 @@ class Postgres:
         return [row[0] for row in rows]
 
     def enqueue(self, job: NewJob, *, id: int | None = None) -> Op[Enqueued]:
-        for _ in range(_UNIQUE_ROUNDS):
+        for _ in range(_ROUNDS):
             rows = yield Fetch(self.statements["enqueue"], job_params(job, id))
             if rows:
                 return Enqueued(rows[0][0])
@@ -132,18 +133,21 @@ class Postgres:
     # ── the pump ──
 
     def cycle(self, acks: Sequence[Ack], claim: ClaimRequest | None, promote: Promote | None) -> Op[Cycle]:
-        finishes, batches = self._finishes(acks)
+        batches, repeated = batched(acks)
+        finishes = [
+            Fetch(self.statements[kind], ack_params(kind, token, batch)) for (kind, token), batch in batches.items()
+        ]
         commands: list[Fetch | Settings] = [Settings(self.statements["settings"]), *finishes]
         if promote is not None:
             commands.append(self._fetch("promote", floor=promote.floor or _START, limit=promote.limit))
         if claim is not None:
             commands.append(self._claim(claim))
         answers = yield Pipe(tuple(commands))
-        ended, unacknowledged = endings(batches, answers[: len(finishes)])
+        ended, unacknowledged = endings(list(batches.values()), answers[: len(finishes)])
         rest = list(answers[len(finishes) :])
         promoted, promoted_floor, next_due = rest.pop(0)[0] if promote is not None else (0, None, None)
         claims, parked = claimed(claim, rest.pop(0)) if claim is not None else ([], 0)
-        return Cycle(ended, unacknowledged, promoted, promoted_floor, next_due, claims, parked)
+        return Cycle(ended, unacknowledged + repeated, promoted, promoted_floor, next_due, claims, parked)
 
     def finish(self, acks: Sequence[Ack]) -> Op[Cycle]:
         return self.cycle(acks, None, None)
@@ -170,18 +174,6 @@ class Postgres:
             worker=claim.worker,
             lease=claim.lease,
         )
-
-    def _finishes(self, acks: Sequence[Ack]) -> tuple[list[Fetch], list[list[Ack]]]:
-        """Acks as statements: one for each token and kind, ids in order."""
-        batches: dict[tuple[str, UUID], list[Ack]] = {}
-        for ack in acks:
-            kind = "succeed_with_result" if ack.result is not None else ack.kind
-            batches.setdefault((kind, ack.token), []).append(ack)
-        statements = []
-        for (kind, token), batch in batches.items():
-            batch.sort(key=lambda ack: ack.id)
-            statements.append(Fetch(self.statements[kind], ack_params(kind, token, batch)))
-        return statements, list(batches.values())
 
     def park(self, queue: str, priority: int, tasks: Sequence[str], limit: int) -> Op[int]:
         rows = yield self._fetch("park", queue=queue, priority=priority, tasks=list(tasks), limit=limit)
@@ -234,8 +226,15 @@ class Postgres:
     # ── operators ──
 
     def cancel(self, id: int) -> Op[State | None]:
-        rows = yield self._fetch("cancel", id=id)
-        return State(rows[0][0]) if rows else None
+        for _ in range(_ROUNDS):
+            rows = yield self._fetch("cancel", id=id)
+            if rows:
+                return State(rows[0][0])
+            record = yield from self.show(id)
+            if record is None or record.state in TERMINAL:
+                return None
+            # Somebody moved it while the statement waited for its row; a fresh snapshot sees where it is now.
+        raise DatabaseError(f"job {id} moved too often to be cancelled")
 
     def copy_failed(self, id: int) -> Op[Enqueued | None]:
         yield Begin()
@@ -261,7 +260,7 @@ class Postgres:
             state=filter.state and str(filter.state),
             queue=filter.queue,
             task=filter.task,
-            before=_MAX_ID if filter.before is None else filter.before,
+            upto=_MAX_ID if filter.before is None else filter.before - 1,
             limit=filter.limit,
         )
         return [record(row) for row in rows]
@@ -289,6 +288,10 @@ class Postgres:
         number, version, read_only = rows[0]
         too_old = f"PostgreSQL {_OLDEST_SERVER // 10_000}" if number < _OLDEST_SERVER else None
         return Server("PostgreSQL", version, too_old, read_only)
+
+    def namespace(self) -> Op[str]:
+        rows = yield self._fetch("namespace")
+        return str(rows[0][0])
 
     def schema_versions(self) -> Op[Sequence[int]]:
         present = yield self._fetch("schema_present")

@@ -96,7 +96,7 @@ RETURNING id;
 -- transition: unpark
 WITH pick AS MATERIALIZED (
     SELECT id FROM lien.lien_job
-    WHERE state = 'scheduled' AND reason = 'unknown_task' AND task = ANY(CAST(:tasks AS text[]))
+    WHERE reason = 'unknown_task' AND state || '' = 'scheduled' AND task = ANY(CAST(:tasks AS text[]))
     ORDER BY id
     LIMIT CAST(:limit AS integer)
     FOR UPDATE SKIP LOCKED

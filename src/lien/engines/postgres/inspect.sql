@@ -16,7 +16,7 @@ SELECT * FROM (
             coalesce(lease_expires_at < (SELECT clock_timestamp()), false), cancel_requested, last_error,
             NULL::text AS result, origin
         FROM lien.lien_job
-        WHERE id < CAST(:before AS bigint)
+        WHERE id <= CAST(:upto AS bigint)
             AND (CAST(:state AS text) IS NULL OR state || '' = :state)
             AND (CAST(:queue AS text) IS NULL OR queue = :queue)
             AND (CAST(:task AS text) IS NULL OR task = :task)
@@ -30,7 +30,7 @@ SELECT * FROM (
             interrupted, max_interrupted, timeout, fence, NULL, NULL, NULL, false, false, last_error,
             result::text, origin
         FROM lien.lien_history
-        WHERE id < CAST(:before AS bigint)
+        WHERE id <= CAST(:upto AS bigint)
             AND (CAST(:state AS text) IS NULL OR state = :state)
             AND (CAST(:queue AS text) IS NULL OR queue = :queue)
             AND (CAST(:task AS text) IS NULL OR task = :task)
@@ -48,6 +48,9 @@ FROM lien.lien_attempt WHERE job_id = CAST(:id AS bigint) ORDER BY attempt, ende
 -- name: server
 SELECT current_setting('server_version_num')::integer, current_setting('server_version'),
     pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean;
+
+-- name: namespace
+SELECT namespace FROM lien.lien_identity;
 
 -- name: schema_present
 SELECT to_regclass('lien.lien_migration') IS NOT NULL;

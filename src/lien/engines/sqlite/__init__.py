@@ -17,6 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from lien.commands import Begin, Commit, Copy, Fetch, Op, Rollback, Script
+from lien.engines.batches import batched
 from lien.engines.contract import Migration, Server
 from lien.engines.schema import load_migrations
 from lien.engines.sqlite import rows as values
@@ -217,10 +218,7 @@ class Sqlite:
 
     def _acknowledge(self, acks: Sequence[Ack]) -> Op[tuple[list[Ended], list[Ack]]]:
         """Acks in batches: one for each token and kind."""
-        batches: dict[tuple[str, UUID], list[Ack]] = {}
-        for ack in acks:
-            kind = "succeed_with_result" if ack.result is not None else ack.kind
-            batches.setdefault((kind, ack.token), []).append(ack)
+        batches, repeated = batched(acks)
         ended: list[Ended] = []
         missing: list[Ack] = []
         for (kind, token), batch in batches.items():
@@ -230,7 +228,7 @@ class Sqlite:
             if len(done) < len(batch):
                 known = {e.id for e in done}
                 missing += [ack for ack in batch if ack.id not in known]
-        return ended, missing
+        return ended, missing + repeated
 
     def _succeed(self, kind: str, token: str, batch: Sequence[Ack]) -> Op[list[Ended]]:
         ids = json.dumps([ack.id for ack in batch])
@@ -253,8 +251,11 @@ class Sqlite:
         state = State.RUNNABLE if kind == "release" else State.SCHEDULED
         given = {ack.id: ack for ack in batch}
         return [
-            *(Ended(id, State.FAILED, given[id] if reason is None else Reason(reason)) for id, reason in over),
-            *(Ended(id, state, None, at) for id, at in again),
+            *(
+                Ended(id, given[id].attempt, State.FAILED, given[id].reason if reason is None else Reason(reason))
+                for id, reason in over
+            ),
+            *(Ended(id, given[id].attempt, state, None, at) for id, at in again),
         ]
 
     def park(self, queue: str, priority: int, tasks: Sequence[str], limit: int) -> Op[int]:
@@ -349,7 +350,7 @@ class Sqlite:
             state=filter.state and str(filter.state),
             queue=filter.queue,
             task=filter.task,
-            before=_MAX if filter.before is None else filter.before,
+            upto=_MAX if filter.before is None else filter.before - 1,
             limit=filter.limit,
         )
         return [values.record(row) for row in rows]
@@ -377,6 +378,10 @@ class Sqlite:
         old = tuple(int(part) for part in version.split(".")[:2]) < _OLDEST
         too_old = f"SQLite {_OLDEST[0]}.{_OLDEST[1]}" if old else None
         return Server("SQLite", version, too_old, bool(read_only))
+
+    def namespace(self) -> Op[str]:
+        rows = yield self._fetch("namespace")
+        return str(rows[0][0])
 
     def schema_versions(self) -> Op[builtins.list[int]]:
         present = yield self._fetch("schema_present")

@@ -14,7 +14,7 @@ SELECT * FROM (
         max_interrupted, timeout, fence, claimed_by, claimed_at, lease_expires_at,
         coalesce(lease_expires_at < :now, 0) AS lease_expired, cancel_requested, last_error, NULL AS result, origin
     FROM lien_job
-    WHERE id < :before
+    WHERE id <= :upto
         AND (:state IS NULL OR state || '' = :state)
         AND (:queue IS NULL OR queue = :queue)
         AND (:task IS NULL OR task = :task)
@@ -28,7 +28,7 @@ SELECT * FROM (
         max_interrupted, timeout, fence, NULL AS claimed_by, NULL AS claimed_at, NULL AS lease_expires_at,
         0 AS lease_expired, 0 AS cancel_requested, last_error, result, origin
     FROM lien_history
-    WHERE id < :before
+    WHERE id <= :upto
         AND (:state IS NULL OR state = :state)
         AND (:queue IS NULL OR queue = :queue)
         AND (:task IS NULL OR task = :task)
@@ -44,6 +44,9 @@ FROM lien_attempt WHERE job_id = :id ORDER BY attempt, ended_at;
 
 -- name: server
 SELECT sqlite_version(), (SELECT query_only FROM pragma_query_only);
+
+-- name: namespace
+SELECT namespace FROM lien_identity;
 
 -- name: schema_present
 SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'lien_migration');

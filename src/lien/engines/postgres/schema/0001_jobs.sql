@@ -8,6 +8,13 @@ CREATE TABLE IF NOT EXISTS lien.lien_migration (
     applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
+-- step: a name of this installation, for idempotency keys (new table)
+CREATE TABLE lien.lien_identity (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    namespace uuid NOT NULL DEFAULT gen_random_uuid()
+);
+INSERT INTO lien.lien_identity DEFAULT VALUES;
+
 -- step: fences, drawn inside the claim statement; CACHE 1, or a session could hold back smaller ones (new sequence)
 CREATE SEQUENCE lien.lien_fence AS bigint CACHE 1;
 
@@ -68,7 +75,9 @@ CREATE TABLE lien.lien_job (
         AND backoff_base >= 0 AND backoff_base <= 3200000000 AND backoff_cap >= 0 AND backoff_cap <= 3200000000
     ),
     CONSTRAINT lien_job_names CHECK (
-        queue <> '' AND task <> '' AND tenant <> '' AND ordering_key <> '' AND unique_key <> ''
+        char_length(queue) BETWEEN 1 AND 200 AND char_length(task) BETWEEN 1 AND 200
+        AND char_length(tenant) BETWEEN 1 AND 200 AND char_length(ordering_key) BETWEEN 1 AND 200
+        AND char_length(unique_key) BETWEEN 1 AND 200
     ),
     CONSTRAINT lien_job_args CHECK (json_typeof(args) = 'object')
 ) WITH (
@@ -93,7 +102,7 @@ CREATE UNIQUE INDEX lien_job_one_claim ON lien.lien_job (queue, coalesce(tenant,
     WHERE state = 'claimed' AND ordering_key IS NOT NULL;
 CREATE INDEX lien_job_lease ON lien.lien_job (lease_expires_at) WHERE state = 'claimed';
 CREATE INDEX lien_job_due ON lien.lien_job (available_at) WHERE state = 'scheduled';
-CREATE INDEX lien_job_parked ON lien.lien_job (task) WHERE state = 'scheduled' AND reason = 'unknown_task';
+CREATE INDEX lien_job_parked ON lien.lien_job (task) WHERE reason = 'unknown_task';
 CREATE INDEX lien_job_expiry ON lien.lien_job (expires_at)
     WHERE expires_at IS NOT NULL AND state IN ('scheduled', 'runnable');
 CREATE UNIQUE INDEX lien_job_unique ON lien.lien_job (queue, coalesce(tenant, ''), unique_key)
@@ -170,25 +179,46 @@ CREATE FUNCTION lien.lien_prepare_partitions(days integer) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $$
 DECLARE
     parent text;
+    moment text;
     day date;
+    name text;
+    lower_end timestamptz;
+    upper_end timestamptz;
     made integer := 0;
 BEGIN
+    IF days NOT BETWEEN 0 AND 60 THEN
+        RAISE EXCEPTION 'days is %: give 0 to 60', days;
+    END IF;
     FOREACH parent IN ARRAY ARRAY['lien_attempt', 'lien_history_succeeded', 'lien_history_failed'] LOOP
+        moment := CASE parent WHEN 'lien_attempt' THEN 'ended_at' ELSE 'finished_at' END;
         FOR ahead IN 0 .. days LOOP
             day := (clock_timestamp() AT TIME ZONE 'UTC')::date + ahead;
-            IF to_regclass(format('%I.%I', 'lien.lien_schema', parent || to_char(day, '"_"YYYYMMDD'))) IS NULL THEN
-                EXECUTE format(
-                    'CREATE TABLE %1$I.%2$I PARTITION OF %1$I.%3$I FOR VALUES FROM (%4$L) TO (%5$L)',
-                    'lien.lien_schema', parent || to_char(day, '"_"YYYYMMDD'), parent,
-                    day::timestamp AT TIME ZONE 'UTC', (day + 1)::timestamp AT TIME ZONE 'UTC'
-                );
-                made := made + 1;
-            END IF;
+            name := parent || to_char(day, '"_"YYYYMMDD');
+            lower_end := day::timestamp AT TIME ZONE 'UTC';
+            upper_end := (day + 1)::timestamp AT TIME ZONE 'UTC';
+            CONTINUE WHEN to_regclass(format('%I.%I', 'lien.lien_schema', name)) IS NOT NULL;
+            -- Filled before it is attached: rows of a day that nobody had prepared stand in the default partition,
+            -- and would forbid one that claims them.
+            EXECUTE format(
+                'CREATE TABLE %1$I.%2$I (LIKE %1$I.%3$I INCLUDING DEFAULTS INCLUDING CONSTRAINTS)',
+                'lien.lien_schema', name, parent
+            );
+            EXECUTE format(
+                'WITH moved AS (DELETE FROM %1$I.%4$I WHERE %5$I >= %6$L AND %5$I < %7$L RETURNING *) '
+                'INSERT INTO %1$I.%2$I SELECT * FROM moved',
+                'lien.lien_schema', name, parent, parent || '_other', moment, lower_end, upper_end
+            );
+            EXECUTE format(
+                'ALTER TABLE %1$I.%3$I ATTACH PARTITION %1$I.%2$I FOR VALUES FROM (%4$L) TO (%5$L)',
+                'lien.lien_schema', name, parent, lower_end, upper_end
+            );
+            made := made + 1;
         END LOOP;
     END LOOP;
     RETURN made;
 END
 $$;
+REVOKE ALL ON FUNCTION lien.lien_prepare_partitions(integer) FROM PUBLIC;
 SELECT lien.lien_prepare_partitions(8);
 
 -- step: queues on which a worker sleeps, so that an enqueue knows whether to notify (new table)
@@ -226,7 +256,8 @@ CREATE FUNCTION lien.lien_enqueue(
     max_interrupted integer DEFAULT 20,
     backoff_base double precision DEFAULT 5,
     backoff_cap double precision DEFAULT 3600,
-    timeout double precision DEFAULT 3600
+    timeout double precision DEFAULT 3600,
+    expires double precision DEFAULT NULL
 ) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -238,11 +269,12 @@ BEGIN
     PERFORM lien_enqueue.args::jsonb;
     FOR round IN 1 .. 100 LOOP
         INSERT INTO lien.lien_job AS j (task, args, queue, priority, available_at, state, unique_key, max_failures,
-            max_lost, max_interrupted, backoff_base, backoff_cap, timeout)
+            max_lost, max_interrupted, backoff_base, backoff_cap, timeout, expires_at)
         VALUES (lien_enqueue.task, lien_enqueue.args, lien_enqueue.queue, lien_enqueue.priority, due,
             CASE WHEN due <= clock_timestamp() THEN 'runnable' ELSE 'scheduled' END,
             lien_enqueue.unique_key, lien_enqueue.max_failures, lien_enqueue.max_lost, lien_enqueue.max_interrupted,
-            lien_enqueue.backoff_base, lien_enqueue.backoff_cap, lien_enqueue.timeout)
+            lien_enqueue.backoff_base, lien_enqueue.backoff_cap, lien_enqueue.timeout,
+            due + make_interval(secs => lien_enqueue.expires))
         ON CONFLICT (queue, coalesce(tenant, ''), unique_key) WHERE unique_key IS NOT NULL DO NOTHING
         RETURNING j.id INTO job_id;
         IF job_id IS NULL THEN
@@ -256,3 +288,7 @@ BEGIN
     RETURN job_id;
 END
 $$;
+REVOKE ALL ON FUNCTION lien.lien_enqueue(
+    text, json, text, integer, timestamptz, text, integer, integer, integer, double precision, double precision,
+    double precision, double precision
+) FROM PUBLIC;

@@ -5,6 +5,14 @@ CREATE TABLE IF NOT EXISTS lien_migration (
     applied_at INTEGER NOT NULL
 ) STRICT;
 
+-- step: a name of this installation, for idempotency keys (new table)
+CREATE TABLE lien_identity (
+    one INTEGER PRIMARY KEY,
+    namespace TEXT NOT NULL,
+    CONSTRAINT lien_identity_one CHECK (one = 1)
+) STRICT;
+INSERT INTO lien_identity (one, namespace) VALUES (1, lower(hex(randomblob(16))));
+
 -- step: fences: a counter in one row, raised inside the transaction that claims (new table)
 CREATE TABLE lien_fence (
     one INTEGER PRIMARY KEY,
@@ -78,7 +86,9 @@ CREATE TABLE lien_job (
         AND backoff_cap BETWEEN 0 AND 3162240000
     ),
     CONSTRAINT lien_job_names CHECK (
-        queue <> '' AND task <> '' AND tenant <> '' AND ordering_key <> '' AND unique_key <> ''
+        length(queue) BETWEEN 1 AND 200 AND length(task) BETWEEN 1 AND 200
+        AND length(tenant) BETWEEN 1 AND 200 AND length(ordering_key) BETWEEN 1 AND 200
+        AND length(unique_key) BETWEEN 1 AND 200
     ),
     CONSTRAINT lien_job_args CHECK (CASE WHEN json_valid(args) THEN json_type(args) = 'object' ELSE 0 END),
     CONSTRAINT lien_job_headers CHECK (headers IS NULL OR json_valid(headers))

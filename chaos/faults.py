@@ -1,0 +1,228 @@
+"""What is done to a run: signals to workers, cuts and crashes of the database, operators that get in the way."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from uuid import UUID
+
+import psycopg
+
+from chaos.app import open_lien
+from chaos.arena import Arena
+from chaos.checker import Cancelled
+from chaos.crew import Crew, Member
+from chaos.settings import CANCEL_GRACE, GRACE, STOPPED_FOR, Plan
+from lien import LienError, UsageError, clock
+from lien.machine import AttemptOutcome
+from lien.model import Ack, Held, NewJob
+
+PATIENCE = (GRACE + CANCEL_GRACE) * 4 + 10.0
+
+
+class Operator:
+    """Cancels and copies jobs at random, and repeats what was acknowledged long ago.
+
+    Args:
+        arena: the database.
+        dice: what is random.
+    """
+
+    def __init__(self, arena: Arena, dice: random.Random) -> None:
+        self._arena = arena
+        self._dice = dice
+        self._jobs = open_lien(arena.url, "chaos-operator")
+        self._late = open_lien(arena.url, "chaos-late")
+        self.cancels: list[Cancelled] = []
+        self.accepted: list[tuple[int, str]] = []
+        self.repeats = 0
+        self.counts: Counter[str] = Counter()
+
+    def storm(self) -> None:
+        """A dozen requests at once."""
+        table = self._arena.table
+        live = [id for (id,) in self._arena.rows(f"SELECT id FROM {table('job')} ORDER BY id DESC LIMIT 300")]  # noqa: S608
+        claimed = [id for (id,) in self._arena.rows(f"SELECT id FROM {table('job')} WHERE state = 'claimed'")]  # noqa: S608
+        failed = [
+            id
+            for (id,) in self._arena.rows(
+                f"SELECT id FROM {table('history')} WHERE state = 'failed' ORDER BY finished_at DESC LIMIT 50"  # noqa: S608
+            )
+        ]
+        for ids, most in ((live, 2), (claimed, 3)):
+            for id in self._some(ids, most):
+                self._cancel(id)
+        for id in self._some(failed, 2):
+            self._ask("copied", lambda id=id: self._jobs.retry(id))  # type: ignore[misc]
+            self._ask("looked at", lambda id=id: self._jobs.attempts(id))  # type: ignore[misc]
+        self._repeat()
+
+    def _some(self, ids: list[int], most: int) -> list[int]:
+        return self._dice.sample(ids, min(len(ids), self._dice.randint(0, most)))
+
+    def _cancel(self, id: int) -> None:
+        def cancel() -> None:
+            self.cancels.append(Cancelled(id, clock.host_time_us(), str(self._jobs.cancel(id))))
+
+        self._ask("cancelled", cancel)
+
+    def _ask(self, what: str, request: Callable[[], object]) -> None:
+        try:
+            request()
+        except UsageError:
+            raise
+        except LienError:
+            self.counts[f"{what}: refused or unreachable"] += 1
+        else:
+            self.counts[what] += 1
+
+    def _repeat(self) -> None:
+        """Acknowledge and renew under tokens whose claim is over, and enqueue again under ids that are taken."""
+        # Attempts of jobs that are alive come first: there an acknowledgement could do harm.
+        rows = self._arena.rows(
+            "SELECT a.job_id, a.attempt, a.claim_token FROM "  # noqa: S608 - names of tables
+            f"{self._arena.table('attempt')} a JOIN {self._arena.table('job')} j ON j.id = a.job_id LIMIT 200"
+        ) or self._arena.rows(
+            f"SELECT job_id, attempt, claim_token FROM {self._arena.table('attempt')} LIMIT 200"  # noqa: S608
+        )
+        for id, attempt, token in self._dice.sample(rows, min(len(rows), 12)):
+            self._ask("repeated", lambda id=id, n=attempt, t=UUID(str(token)): self._late_words(id, n, t))  # type: ignore[misc]
+
+    def _late_words(self, id: int, attempt: int, token: UUID) -> None:
+        store = self._late.store
+        self.repeats += 1
+        match self._dice.randint(0, 5):
+            case 0:
+                if id in store.run(store.engine.renew, [Held(id, token)], 60.0).renewed:
+                    self.accepted.append((id, f"a renewal of attempt {attempt}"))
+            case 1:
+                new = NewJob(task="noop", args='{"mark": "again"}')
+                if store.run(store.engine.enqueue_again, [new], [id])[0].id != id:
+                    self.accepted.append((id, "its enqueue"))
+            case choice:
+                kind, outcome = _KINDS[choice - 2]
+                ack = Ack(id, attempt, token, kind, outcome, error="late", started=True)
+                if store.run(store.engine.finish, [ack]).ended:
+                    self.accepted.append((id, f"the {kind} of attempt {attempt}"))
+
+
+_KINDS = (
+    ("succeed", AttemptOutcome.SUCCEEDED),
+    ("fail", AttemptOutcome.FAILED),
+    ("snooze", AttemptOutcome.SNOOZED),
+    ("release", AttemptOutcome.INTERRUPTED),
+)
+
+
+class Faults:
+    """Carries out a plan.
+
+    Args:
+        crew: whom to hurt.
+        plan: how often.
+        dice: when and whom.
+    """
+
+    def __init__(self, crew: Crew, plan: Plan, dice: random.Random) -> None:
+        self._crew = crew
+        self._arena = crew.arena
+        self._dice = dice
+        self.operator = Operator(crew.arena, dice)
+        self.done: Counter[str] = Counter()
+        self.worst_stall = 0.0
+        acts: dict[Callable[[], None], int] = {
+            self.kill: plan.kills,
+            self.cut: plan.backends,
+            self.freeze: plan.stops,
+            self.roll: plan.rolls,
+            self.crash: plan.crashes,
+            self.operator.storm: plan.storms,
+        }
+        self._acts = [act for act, times in acts.items() for _ in range(times)]
+        dice.shuffle(self._acts)
+        self._seconds = plan.seconds
+
+    def run(self, tell: Callable[[str], None]) -> None:
+        """All faults, spread over the seconds of the plan."""
+        started = clock.monotonic()
+        for i, act in enumerate(self._acts):
+            self.wait_until(started + self._seconds * (i + 1) / (len(self._acts) + 1))
+            if i % max(len(self._acts) // 10, 1) == 0:
+                done = ", ".join(f"{n} {what}" for what, n in sorted(self.done.items()))
+                tell(f"{clock.monotonic() - started:4.0f} s: {done or 'the first jobs run'}")
+            act()
+        while not self._crew.resume(STOPPED_FOR):
+            self._tick()
+
+    def wait_until(self, moment: float) -> None:
+        """Wait, and keep the crew up meanwhile."""
+        while clock.monotonic() < moment:
+            self._tick()
+
+    def _tick(self) -> None:
+        before = clock.monotonic()
+        clock.sleep(0.05)
+        self.worst_stall = max(self.worst_stall, clock.monotonic() - before - 0.05)
+        self._crew.resume(STOPPED_FOR)
+        self._crew.keep_up()
+
+    # ── the faults ──
+
+    def kill(self) -> None:
+        """SIGKILL to a worker."""
+        if moving := self._some_moving():
+            self._crew.kill(self._dice.choice(moving))
+            self.done["SIGKILL"] += 1
+
+    def freeze(self) -> None:
+        """SIGSTOP to a worker, for longer than its leases; it goes on when they are over."""
+        if moving := self._some_moving():
+            self._crew.stop(self._dice.choice(moving))
+            self.done["SIGSTOP past the lease"] += 1
+
+    def roll(self) -> None:
+        """A rolling restart: each worker is drained and replaced in turn."""
+        while not self._crew.resume(STOPPED_FOR):
+            self._tick()
+        for member in self._some_moving():
+            if member.process.poll() is None and member in self._crew.workers:
+                self._crew.hire()
+                self._crew.drain(member, PATIENCE)
+        self._crew.keep_up()
+        self.done["rolling restart"] += 1
+
+    def cut(self) -> None:
+        """pg_terminate_backend of a connection that some worker or producer holds."""
+        self._crew.hurt_at = clock.host_time_us()
+        cut = self._arena.rows(
+            "SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity WHERE application_name LIKE "
+            "'chaos-%' AND datname = current_database() AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1) AS one"
+        )
+        self.done["backend cut"] += len(cut)
+
+    def crash(self) -> None:
+        """The server is stopped as if it had died, and started again where it was."""
+        server = self._arena.server
+        if server is None:
+            return
+        started = clock.host_time_us()
+        self._crew.hurt_at = started
+        server.stop("immediate")
+        clock.sleep(self._dice.random())
+        server.start()
+        while True:
+            try:
+                psycopg.connect(self._arena.url, connect_timeout=5).close()
+                break
+            except psycopg.OperationalError:
+                clock.sleep(0.1)
+        self._crew.hurt_at = clock.host_time_us()
+        self._crew.outages.append((started, self._crew.hurt_at))
+        self.done["crash of the server"] += 1
+
+    def _some_moving(self) -> list[Member]:
+        until = clock.monotonic() + 15.0
+        while not (moving := self._crew.moving) and clock.monotonic() < until:
+            self._tick()
+        return moving
