@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -74,7 +75,7 @@ class Crew:
         return Member(name, process, log)
 
     def keep_up(self) -> None:
-        """Let stopped ones go on when it is time, and replace the dead."""
+        """Replace the dead."""
         for member in list(self.workers):
             code = member.process.poll()
             if code is not None:
@@ -99,19 +100,25 @@ class Crew:
         self.workers.remove(member)
         self.keep_up()
 
-    def stop(self, member: Member) -> None:
-        """SIGSTOP: to everybody else it is as if it had died."""
+    def freeze(self, member: Member, seconds: float) -> None:
+        """SIGSTOP for a while: to everybody else it is as if it had died.
+
+        SIGCONT comes from a thread: this one may come to wait for a lock that the stopped process holds.
+        """
         member.stopped_at = clock.host_time_us()
         member.signal(signal.SIGSTOP)
+        timer = threading.Timer(seconds, self._thaw, [member])
+        timer.daemon = True
+        timer.start()
 
-    def resume(self, after: float) -> bool:
-        """SIGCONT to those stopped for longer than that; whether all go on."""
-        now = clock.host_time_us()
-        for member in self.workers:
-            if member.stopped_at and now - member.stopped_at >= after * 1_000_000:
-                member.signal(signal.SIGCONT)
-                self._note_stop_over(member)
-        return not any(member.stopped_at for member in self.workers)
+    def _thaw(self, member: Member) -> None:
+        member.signal(signal.SIGCONT)
+        self._note_stop_over(member)
+
+    @property
+    def frozen(self) -> bool:
+        """Whether some worker stands still."""
+        return any(member.stopped_at for member in self.workers)
 
     def _note_stop_over(self, member: Member) -> None:
         if member.stopped_at:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import psycopg
 
-from chaos.app import open_lien
+from chaos.app import QUEUES, open_lien
 from chaos.arena import Arena
 from chaos.checker import Cancelled
 from chaos.crew import Crew, Member
-from chaos.settings import CANCEL_GRACE, GRACE, STOPPED_FOR, Plan
+from chaos.settings import CANCEL_GRACE, GRACE, LEASE, STOPPED_FOR, Plan
 from lien import LienError, UsageError, clock
 from lien.machine import AttemptOutcome
-from lien.model import Ack, Held, NewJob
+from lien.model import Ack, ClaimRequest, Held, Lane, NewJob
 
 PATIENCE = (GRACE + CANCEL_GRACE) * 4 + 10.0
 
@@ -34,6 +34,7 @@ class Operator:
         self._dice = dice
         self._jobs = open_lien(arena.url, "chaos-operator")
         self._late = open_lien(arena.url, "chaos-late")
+        self._idle = open_lien(arena.url, "chaos-idle")
         self.cancels: list[Cancelled] = []
         self.accepted: list[tuple[int, str]] = []
         self.repeats = 0
@@ -57,6 +58,23 @@ class Operator:
             self._ask("copied", lambda id=id: self._jobs.retry(id))  # type: ignore[misc]
             self._ask("looked at", lambda id=id: self._jobs.attempts(id))  # type: ignore[misc]
         self._repeat()
+        self._ask("claimed and given back", self._claim_for_nothing)
+
+    def _claim_for_nothing(self) -> None:
+        """Claim as a worker does, start nothing and give back; now and then it is left to the reapers."""
+        store, token = self._idle.store, uuid4()
+        request = ClaimRequest(
+            lanes=tuple(Lane(queue, priority, None) for queue in QUEUES for priority in range(4)),
+            limit=3,
+            tasks=tuple(self._idle.tasks),
+            token=token,
+            worker="chaos-idle",
+            lease=LEASE,
+        )
+        claims = store.run(store.engine.cycle, [], request, None).claims
+        if claims and self._dice.random() < 0.8:  # noqa: PLR2004 - mostly
+            acks = [Ack(c.id, c.attempt, token, "release", AttemptOutcome.RELEASED, started=False) for c in claims]
+            store.run(store.engine.finish, acks)
 
     def _some(self, ids: list[int], most: int) -> list[int]:
         return self._dice.sample(ids, min(len(ids), self._dice.randint(0, most)))
@@ -152,7 +170,7 @@ class Faults:
                 done = ", ".join(f"{n} {what}" for what, n in sorted(self.done.items()))
                 tell(f"{clock.monotonic() - started:4.0f} s: {done or 'the first jobs run'}")
             act()
-        while not self._crew.resume(STOPPED_FOR):
+        while self._crew.frozen:
             self._tick()
 
     def wait_until(self, moment: float) -> None:
@@ -164,7 +182,6 @@ class Faults:
         before = clock.monotonic()
         clock.sleep(0.05)
         self.worst_stall = max(self.worst_stall, clock.monotonic() - before - 0.05)
-        self._crew.resume(STOPPED_FOR)
         self._crew.keep_up()
 
     # ── the faults ──
@@ -178,12 +195,12 @@ class Faults:
     def freeze(self) -> None:
         """SIGSTOP to a worker, for longer than its leases; it goes on when they are over."""
         if moving := self._some_moving():
-            self._crew.stop(self._dice.choice(moving))
+            self._crew.freeze(self._dice.choice(moving), STOPPED_FOR)
             self.done["SIGSTOP past the lease"] += 1
 
     def roll(self) -> None:
         """A rolling restart: each worker is drained and replaced in turn."""
-        while not self._crew.resume(STOPPED_FOR):
+        while self._crew.frozen:
             self._tick()
         for member in self._some_moving():
             if member.process.poll() is None and member in self._crew.workers:

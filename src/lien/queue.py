@@ -65,7 +65,8 @@ class Lien:
             url = self._url or os.environ.get("LIEN_URL")
             if not url:
                 raise UsageError("no database: write lien.Lien('postgresql://…') or set LIEN_URL")
-            self._store = Store(url, self._schema or os.environ.get("LIEN_SCHEMA") or None)
+            schema = self._schema if self._schema is not None else os.environ.get("LIEN_SCHEMA")
+            self._store = Store(url, schema)
         return self._store
 
     @property
@@ -87,7 +88,7 @@ class Lien:
         """
         self.close()
         self._url = url
-        self._schema = schema or self._schema
+        self._schema = schema if schema is not None else self._schema
         self._store = None
 
     # ── tasks ──

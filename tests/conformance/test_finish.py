@@ -353,7 +353,7 @@ def test_an_ack_sees_what_happened_while_it_waited(db: Database, end: str) -> No
             assert cycle.ended == []
             assert [str(a.outcome) for a in db.jobs.attempts(claim.id)] == ["lost"]
         elif ENDS[end][0] == "succeed":
-            assert cycle.ended == [Ended(claim.id, lien.State.SUCCEEDED, None)]
+            assert cycle.ended == [Ended(claim.id, claim.attempt, lien.State.SUCCEEDED, None)]
         else:
             assert [(e.state, e.reason) for e in cycle.ended] == [("failed", "cancelled")]
             assert db.jobs.job(claim.id).reason == "cancelled"

@@ -167,6 +167,12 @@ def test_a_producer_without_rights_on_the_tables(own: Database) -> None:
     try:
         connection.execute(f"GRANT USAGE ON SCHEMA lien TO {role}")
         connection.execute(f"SET ROLE {role}")
+        for function in ("lien_enqueue('work')", "lien_prepare_partitions(1)"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(f"SELECT lien.{function}")
+        connection.execute("RESET ROLE")
+        connection.execute(f"GRANT EXECUTE ON FUNCTION lien.lien_enqueue TO {role}")
+        connection.execute(f"SET ROLE {role}")
         assert call(connection, "'work', unique_key => 'k'") == call(connection, "'work', unique_key => 'k'")
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             connection.execute("INSERT INTO lien.lien_job (task) VALUES ('x')")

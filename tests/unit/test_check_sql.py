@@ -188,8 +188,8 @@ PICKED = "WHERE id = ANY(ARRAY(SELECT id FROM pick))"
         ),
         (
             "unpark",
-            "state || '' = 'scheduled'",
-            "(state || '' = 'scheduled' OR attempt = 0)",
+            "FROM pick)) AND state || '' = 'scheduled'",
+            "FROM pick)) AND (state || '' = 'scheduled' OR attempt = 0)",
             "update of lien_job as unpark starts from any state, table says scheduled",
         ),
         (
@@ -271,7 +271,7 @@ PICKED = "WHERE id = ANY(ARRAY(SELECT id FROM pick))"
             "THEN 'disturbed'\n",
             "'disturbed' is no reason",
         ),
-        ("unpark", "state || '' = 'scheduled'", "state || '' = 'parked'", "'parked' is no state"),
+        ("unpark", "pick)) AND state || '' = 'scheduled'", "pick)) AND state || '' = 'parked'", "'parked' is no state"),
         (
             "copy_failed",
             "ON CONFLICT DO NOTHING",

@@ -94,8 +94,7 @@ def test_held_claims_by_id():
     held.add([one, two])
     assert not held.empty.is_set()
     assert len(held) == 2
-    assert held.get(1) is one
-    assert held.get(3) is None
+    assert held.holds(one)
     assert held.all() == [one, two]
 
 

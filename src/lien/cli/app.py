@@ -154,7 +154,7 @@ def _bound(invocation: Invocation, jobs: Lien, name: str) -> Lien:
     invocation.know(str(url))
     if own and not invocation.url and os.environ.get("LIEN_URL", own) != own:
         click.echo(f"note: app {name!r} names its own database, so LIEN_URL is not used", err=True)
-    jobs.rebind(checked_url(url, origin), schema=invocation.schema or jobs.schema or _schema(invocation))
+    jobs.rebind(checked_url(url, origin), schema=invocation.schema if jobs.schema is not None else _schema(invocation))
     click.get_current_context().call_on_close(jobs.close)
     return jobs
 

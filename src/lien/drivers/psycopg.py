@@ -36,13 +36,13 @@ class PsycopgDriver:
     Args:
         connection: Lien's own one (autocommit) or the caller's.
         borrowed: it is the caller's: never commit, never close, work inside the caller's transaction.
-        settled: the connection has Lien's settings for good.
+        settled: the connection has Lien's settings for good, or must not get them.
     """
 
     def __init__(self, connection: psycopg.Connection[Any], *, borrowed: bool, settled: bool = False) -> None:
         self.connection = connection
         self._borrowed = borrowed
-        self._settled = settled
+        self._settled = settled or borrowed  # the settings of the caller's connection are the caller's
         self._begun = False
         self._savepoint = False
 
@@ -134,7 +134,7 @@ class AsyncPsycopgDriver:
     def __init__(self, connection: psycopg.AsyncConnection[Any], *, borrowed: bool, settled: bool = False) -> None:
         self.connection = connection
         self._borrowed = borrowed
-        self._settled = settled
+        self._settled = settled or borrowed  # the settings of the caller's connection are the caller's
         self._begun = False
         self._savepoint = False
 

@@ -219,8 +219,7 @@ class Sqlite:
     def _acknowledge(self, acks: Sequence[Ack]) -> Op[tuple[list[Ended], list[Ack]]]:
         """Acks in batches: one for each token and kind."""
         batches, repeated = batched(acks)
-        ended: list[Ended] = []
-        missing: list[Ack] = []
+        ended, missing = list[Ended](), list[Ack]()
         for (kind, token), batch in batches.items():
             close = self._succeed if kind.startswith("succeed") else self._give_back
             done = yield from close(kind, token.hex, batch)
@@ -251,10 +250,7 @@ class Sqlite:
         state = State.RUNNABLE if kind == "release" else State.SCHEDULED
         given = {ack.id: ack for ack in batch}
         return [
-            *(
-                Ended(id, given[id].attempt, State.FAILED, given[id].reason if reason is None else Reason(reason))
-                for id, reason in over
-            ),
+            *(Ended(id, given[id].attempt, State.FAILED, Reason(why or str(given[id].reason))) for id, why in over),
             *(Ended(id, given[id].attempt, state, None, at) for id, at in again),
         ]
 
