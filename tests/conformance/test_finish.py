@@ -49,7 +49,8 @@ def test_an_end(db: Database, end: str) -> None:
     cycle = db.finish(acked(claim, end))
     after = db.now()
     assert cycle.unacknowledged == []
-    ((id, said_state, said_reason, at),) = cycle.ended
+    ((id, attempt, said_state, said_reason, at),) = cycle.ended
+    assert attempt == claim.attempt
     assert (id, said_state, said_reason) == (claim.id, state, reason)
     record = db.jobs.job(claim.id)
     assert (record.state, record.reason) == (state, reason)

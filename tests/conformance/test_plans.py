@@ -204,7 +204,7 @@ def test_looking_at_one_job(loaded: Database) -> None:
 
 def test_looking_at_a_page(loaded: Database) -> None:
     """UI-03: no statement touches more than the rows shown."""
-    plan = explain(loaded, "list", state=None, queue=None, task=None, before=2**63 - 1, limit=50)
+    plan = explain(loaded, "list", state=None, queue=None, task=None, upto=2**63 - 1, limit=50)
     check(plan, {"lien_job_pkey"}, rows=50, buffers=500)
 
 

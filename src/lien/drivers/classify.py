@@ -26,7 +26,7 @@ _REFUSED_CLASSES = frozenset({"22", "23"})
 
 # https://www.sqlite.org/rescode.html, primary codes
 _SQLITE_BUSY = frozenset({5, 6})
-_SQLITE_GONE = frozenset({8, 10, 11, 13, 14, 26})  # read-only, I/O, corrupt, full, cannot open, not a database
+_SQLITE_GONE = frozenset({8, 10, 11, 14, 26})  # read-only, I/O, corrupt, cannot open, not a database
 _SQLITE_REFUSED = frozenset({18, 19, 20})  # too big, constraint, mismatch
 
 

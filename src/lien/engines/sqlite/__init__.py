@@ -81,9 +81,8 @@ class Sqlite:
 
     def _reserve(self, n: int) -> Op[tuple[Sequence[int], int]]:
         rows = yield self._fetch("reserve", n=n)
-        if not rows:
-            table = self.prefix + "job"
-            raise DatabaseError(f"sqlite_sequence lacks its row of {table}: ids could be given twice")
+        if not rows or not isinstance(rows[0][0], int):  # beyond the last integer it would count in floats
+            raise DatabaseError(f"{self.prefix}job has no row in sqlite_sequence, or has given its last id")
         last, now = rows[0]
         return range(last - n + 1, last + 1), now
 
