@@ -1,8 +1,11 @@
 """The tasks of a run: what handlers do in the wild, and what they should not do."""
 
+# ruff: noqa: ARG001 - every job has its mark, though few tasks read it
+
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sqlite3
@@ -35,6 +38,7 @@ def open_lien(url: str, who: str) -> lien.Lien:
         if isinstance(connector, SqliteConnector):
             _sign_connections(connector, who)
     mutants.mutate(jobs.store.engine)
+    logging.getLogger("psycopg").setLevel(logging.ERROR)  # cut connections are no news here
     register(jobs, url, who)
     return jobs
 

@@ -55,7 +55,7 @@ class Arena:
 
     def live(self) -> int:
         """How many jobs have not ended."""
-        count: int = self.rows(f"SELECT count(*) FROM {self.table('job')}")[0][0]
+        count: int = self.rows(f"SELECT count(*) FROM {self.table('job')}")[0][0]  # noqa: S608 - a table's name
         return count
 
     def table(self, name: str) -> str:
@@ -68,14 +68,13 @@ class Arena:
         sql = "SELECT seq, at, who, source, op, job_id, old, new FROM chaos_shadow ORDER BY seq"
         for seq, at, who, source, op, id, old, new in self.rows(sql):
             job = jobs.get(id) or jobs.setdefault(id, Job(id))
-            before, after = _parsed(old), _parsed(new)
             match source:
                 case "job":
-                    job.changes.append(Change(seq, at, who, before and _row(before), after and _row(after)))
+                    job.changes.append(Change(seq, at, who, _row(old), _row(new)))
                 case "attempt":
-                    job.attempts.append(Attempt(seq, at, who, op, *(after or ())))
+                    job.attempts.append(Attempt(seq, at, who, op, *_parsed(new)))
                 case _:
-                    job.endings.append(Ending(seq, at, who, op, *(after or ())))
+                    job.endings.append(Ending(seq, at, who, op, *_parsed(new)))
         for id, attempt, fence, mark, who in self.rows("SELECT job_id, attempt, fence, mark, who FROM chaos_effect"):
             jobs.setdefault(id, Job(id)).effects.append(Effect(attempt, fence, mark, who))
         return jobs
@@ -101,15 +100,17 @@ def _run_script(connection: Any, script: str) -> None:
         connection.execute(script)
 
 
-def _parsed(value: Any) -> list[Any] | None:
-    if value is None or isinstance(value, list):
+def _parsed(value: Any) -> list[Any]:
+    if isinstance(value, list):
         return value
     parsed: list[Any] = json.loads(value)
     return parsed
 
 
-def _row(values: list[Any]) -> Row:
-    row = Row(*values)
+def _row(value: Any) -> Row | None:
+    if value is None:
+        return None
+    row = Row(*_parsed(value))
     return row._replace(cancel=bool(row.cancel))
 
 

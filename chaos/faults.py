@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from uuid import UUID, uuid4
 
 import psycopg
@@ -55,8 +56,8 @@ class Operator:
             for id in self._some(ids, most):
                 self._cancel(id)
         for id in self._some(failed, 2):
-            self._ask("copied", lambda id=id: self._jobs.retry(id))  # type: ignore[misc]
-            self._ask("looked at", lambda id=id: self._jobs.attempts(id))  # type: ignore[misc]
+            self._ask("copied", partial(self._jobs.retry, id))
+            self._ask("looked at", partial(self._jobs.attempts, id))
         self._repeat()
         self._ask("claimed and given back", self._claim_for_nothing)
 
@@ -73,7 +74,9 @@ class Operator:
         )
         claims = store.run(store.engine.cycle, [], request, None).claims
         if claims and self._dice.random() < 0.8:  # noqa: PLR2004 - mostly
-            acks = [Ack(c.id, c.attempt, token, "release", AttemptOutcome.RELEASED, started=False) for c in claims]
+            outcome = self._dice.choice((AttemptOutcome.RELEASED, AttemptOutcome.INTERRUPTED))
+            started = outcome is AttemptOutcome.INTERRUPTED
+            acks = [Ack(c.id, c.attempt, token, "release", outcome, started=started) for c in claims]
             store.run(store.engine.finish, acks)
 
     def _some(self, ids: list[int], most: int) -> list[int]:
@@ -105,7 +108,7 @@ class Operator:
             f"SELECT job_id, attempt, claim_token FROM {self._arena.table('attempt')} LIMIT 200"  # noqa: S608
         )
         for id, attempt, token in self._dice.sample(rows, min(len(rows), 12)):
-            self._ask("repeated", lambda id=id, n=attempt, t=UUID(str(token)): self._late_words(id, n, t))  # type: ignore[misc]
+            self._ask("repeated", partial(self._late_words, id, attempt, UUID(str(token))))
 
     def _late_words(self, id: int, attempt: int, token: UUID) -> None:
         store = self._late.store

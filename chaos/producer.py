@@ -83,13 +83,13 @@ class Producer:
     def business(self) -> None:
         """An order and its jobs, in the caller's transaction; some are rolled back."""
         calls = [self._call() for _ in range(self._dice.randint(1, 4))]
-        refused = self._dice.random() < 0.2
+        refused = self._chance(0.2)
         with self._step("business", [mark for _, mark in calls]) as written, self._transaction() as connection:
             for (task, options, arguments), mark in calls:
                 task.using(connection, **options).enqueue(**arguments)
                 self._order(connection, mark)
                 written.created.append(mark)
-            if self._dice.random() < 0.1:
+            if self._chance(0.1):
                 clock.sleep(self._dice.random() * 0.1)  # a transaction that takes its time commits low ids late
             if refused:
                 raise Refused
@@ -112,7 +112,7 @@ class Producer:
     def bulk(self) -> None:
         """Many at once in the caller's transaction; some are rolled back."""
         calls = [self._call() for _ in range(self._dice.randint(2, 25))]
-        refused = self._dice.random() < 0.2
+        refused = self._chance(0.2)
         marks = [mark for _, mark in calls]
         with self._step("bulk", marks) as written, self._transaction() as connection:
             self.jobs.enqueue_many(
@@ -142,7 +142,7 @@ class Producer:
         """One of a few unique keys: mostly an older job is found."""
         (task, options, arguments), mark = self._call()
         options["unique"] = f"key-{self._dice.randint(0, 9)}"
-        mine = self._dice.random() < 0.5
+        mine = self._chance(0.5)
         with self._step("unique" if mine else "own_unique", [mark]) as written:
             if mine:
                 with self._transaction() as connection:
@@ -155,10 +155,13 @@ class Producer:
 
     # ── parts ──
 
+    def _chance(self, share: float) -> bool:
+        return self._dice.random() < share
+
     def _call(self) -> tuple[tuple[Any, dict[str, Any], dict[str, Any]], str]:
         dice = self._dice
         self._count += 1
-        if self._poison and dice.random() < 0.02:  # noqa: PLR2004 - spread over the run
+        if self._poison and self._chance(0.02):
             self._poison -= 1
             name = "poison"
         else:
@@ -172,13 +175,15 @@ class Producer:
         elif name == "poison":
             arguments["odds"] = 0.7
         options: dict[str, Any] = {"priority": dice.randint(0, 3)}
-        if dice.random() < 0.1:
+        if self._chance(0.1):
             options["queue"] = dice.choice(QUEUES)
-        if dice.random() < 0.15:  # noqa: PLR2004 - now and then
+        if self._chance(0.15):
             options["delay"] = dice.uniform(0.1, 3.0)
             self._not_before(mark, options["delay"])
-        if dice.random() < 0.03:  # noqa: PLR2004 - now and then
+        if self._chance(0.03):
             options["expires"] = dice.uniform(0.01, 1.0)
+        if self._chance(0.05):
+            options["max_lost"] = options["max_interrupted"] = 1
         return (self.jobs.task_named(name), options, arguments), mark
 
     def _not_before(self, mark: str, delay: float) -> None:
@@ -196,14 +201,17 @@ class Producer:
         except Refused:
             outcome = "rolled_back"
         except lien.DatabaseError as error:
-            outcome, self._connection = "unknown", self._dropped(error)
+            outcome = "unknown"
+            self._drop(error)
         except Exception as error:
             if not from_driver(error):
                 raise
-            outcome, self._connection = "unknown", self._dropped(error)
+            outcome = "unknown"
+            self._drop(error)
         self._write({"step": number, "outcome": outcome, "created": written.created, "undone": written.undone})
 
-    def _dropped(self, error: Exception) -> None:
+    def _drop(self, error: Exception) -> None:
+        self._connection = None
         self._write({"trouble": f"{type(error).__name__}: {error}"[:200]})
         clock.sleep(0.05)
 

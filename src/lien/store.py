@@ -26,6 +26,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _ROUNDS = 8
+# Operations that may be sent again whatever became of the first try: a kept connection may have died unnoticed.
+_REPEATABLE = frozenset({"attempts", "list", "namespace", "reserve", "schema_versions", "server", "show"})
 _IDLE_CHECK = 1.0
 _MAX_KEPT = 10
 
@@ -72,7 +74,7 @@ class Store:
             except LienError:
                 raise
             except Exception as error:
-                if classify(error) is Kind.RETRYABLE and round_ < _ROUNDS - 1:
+                if self._again(verb, error, round_):
                     clock.sleep(_pause(round_))
                     continue
                 if not from_driver(error):
@@ -100,7 +102,7 @@ class Store:
             except LienError:
                 raise
             except Exception as error:
-                if classify(error) is Kind.RETRYABLE and round_ < _ROUNDS - 1:
+                if self._again(verb, error, round_):
                     await asyncio.sleep(_pause(round_))  # noqa: TID251 - a back-off, not a wait for something
                     continue
                 if not from_driver(error):
@@ -137,6 +139,13 @@ class Store:
         for driver, _ in self._akept.pop(asyncio.get_running_loop(), []):
             await driver.close()
         self.close()
+
+    @staticmethod
+    def _again(verb: Callable[..., Any], error: Exception, round_: int) -> bool:
+        kind = classify(error)
+        if kind is Kind.DISCONNECTED:
+            return round_ == 0 and getattr(verb, "__name__", "") in _REPEATABLE
+        return kind is Kind.RETRYABLE and round_ < _ROUNDS - 1
 
     def _take(self) -> OwnDriver:
         with self._lock:

@@ -52,13 +52,13 @@ class Executor:
         self._max_threads = threads
         self._threads: list[threading.Thread] = []
         self._idle = threading.Semaphore(0)
-        self._loop = asyncio.new_event_loop()
         self._loop_thread = threading.Thread(target=self._run_loop, name="lien-loop", daemon=True)
         self._sweep: asyncio.TimerHandle | None = None
         self._running: set[Running] = set()
 
     def start(self) -> None:
         """Start the event loop's thread."""
+        self._loop = asyncio.new_event_loop()
         self._loop_thread.start()
 
     def submit(self, batch: list[Running]) -> None:

@@ -52,6 +52,7 @@ class LeaseThread:
         self._stop = threading.Event()
         self._tick = min(settings.lease / 12, 1.0)
         self._healthy_since = float("inf")
+        self._worked = False
         self._cancel_poll_at = 0.0
         self._reap_at = 0.0
         self._upkeep_at = 0.0
@@ -68,11 +69,12 @@ class LeaseThread:
             try:
                 driver = self._store.connect()
                 self._healthy_since = clock.monotonic()
+                self._worked = False
                 self._keep(driver)
             except Exception as error:
                 if not from_driver(error) and not isinstance(error, DatabaseError):
                     raise
-                failures = 1 if clock.monotonic() - self._healthy_since > self._settings.lease else failures + 1
+                failures = 1 if self._worked else failures + 1
                 if failures == 1:
                     logger.warning("leases cannot be renewed just now: %s", first_line(error))
                 self._give_up_late()
@@ -131,6 +133,7 @@ class LeaseThread:
                 running.renew_at = sent + min(1.0, settings.lease / 10)
             elif not running.ended and self._held.holds(running):  # no acknowledgement is on its way
                 self._lost(running, "the claim is no longer this worker's")
+        self._worked = self._worked or bool(answer.renewed)
         self._give_up_late()
 
     def _give_up_late(self) -> None:
@@ -182,6 +185,7 @@ class LeaseThread:
                 break
         while run(self._engine.expire(_EXPIRE_BATCH), driver) == _EXPIRE_BATCH:
             pass
+        self._worked = True
 
     def _upkeep(self, driver: OwnDriver) -> None:
         try:

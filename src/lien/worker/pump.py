@@ -165,7 +165,7 @@ class Pump:
             self.orphan_tokens.popleft()
         tokens = [token for token, _ in self.orphan_tokens]
         if tokens and (unheard := run(self._engine.orphans(tokens), driver)):
-            self._settle(run(self._engine.finish(unheard), driver), driver)
+            self._write(driver, unheard)
 
     def _work(self, driver: OwnDriver) -> None:
         while True:
@@ -230,9 +230,10 @@ class Pump:
         if self._ill:
             self._ill = False
             self._stream.emit(Event(what=What.RECONNECTED))
+        self._free(cycle)
         if cycle.claims:
             self._accept(cycle.claims, started)
-        self._settle(cycle, driver)
+        self._look_up(cycle.unacknowledged, driver)
         if claim is not None:
             self._took(driver, claim, cycle, promoted=promote is not None, full=full, started=started)
 
@@ -346,7 +347,8 @@ class Pump:
                     self._drop(acks[0], error)
                     return
             else:
-                self._settle(cycle, driver)
+                self._free(cycle)
+                self._look_up(cycle.unacknowledged, driver)
                 return
 
     def _drop(self, ack: Ack, error: Exception) -> None:
@@ -355,19 +357,21 @@ class Pump:
         why = f"the database refuses every word about its end, so its lease will run out: {first_line(error)}"
         self._stream.emit(about(What.LOST, claim, ack.id, ack.attempt, error=why))
 
-    def _settle(self, cycle: Cycle, driver: OwnDriver) -> None:
-        """Free the slots of what is written, and say of the rest whether it had been written before or is stale."""
-        if cycle.ended:
-            gone = self._held.remove([(ended.id, ended.attempt) for ended in cycle.ended])
-            for ended in cycle.ended:
-                if ended.state is State.RUNNABLE:
-                    self._lanes.lower(ended.available_at)
-            if self._stream.wanted or any(e.state is not State.SUCCEEDED for e in cycle.ended):
-                tell_ended(self._stream, cycle.ended, gone)
-        if cycle.unacknowledged:
-            self._look_up(cycle.unacknowledged, driver)
+    def _free(self, cycle: Cycle) -> None:
+        """Free the slots of what is written."""
+        if not cycle.ended:
+            return
+        gone = self._held.remove([(ended.id, ended.attempt) for ended in cycle.ended])
+        for ended in cycle.ended:
+            if ended.state is State.RUNNABLE:
+                self._lanes.lower(ended.available_at)
+        if self._stream.wanted or any(e.state is not State.SUCCEEDED for e in cycle.ended):
+            tell_ended(self._stream, cycle.ended, gone)
 
     def _look_up(self, acks: Sequence[Ack], driver: OwnDriver) -> None:
+        """Say of acks that changed nothing whether they had been written before or are stale; free their slots."""
+        if not acks:
+            return
         try:
             closed = run(self._engine.find_closed(acks), driver)
         except BaseException:
