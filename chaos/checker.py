@@ -600,7 +600,9 @@ def _drains(log: Log, tally: Tally) -> None:
         if not drain.disturbed:
             behind = [id for id, lease_over in left[drain.worker] if lease_over >= drain.exited_at]
             tally.check(
-                not behind, behind[0] if behind else 0, f"{drain.worker} drained and left jobs {behind} claimed"
+                not behind,
+                behind[0] if behind else 0,
+                f"{drain.worker} drained in {seconds:.3f} s, code {drain.code}, and left jobs {behind} claimed",
             )
 
 

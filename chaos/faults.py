@@ -17,8 +17,10 @@ from chaos.crew import Crew, Member
 from chaos.settings import CANCEL_GRACE, GRACE, LEASE, STOPPED_FOR, Plan
 from lien import LienError, UsageError, clock
 from lien.machine import AttemptOutcome
-from lien.model import Ack, ClaimRequest, Held, Lane, NewJob
+from lien.model import Ack, Claim, ClaimRequest, Held, Lane, NewJob, Promote
 
+_TRYING = 0.3
+_GETTING_READY = 15.0
 PATIENCE = (GRACE + CANCEL_GRACE) * 4 + 10.0
 
 
@@ -72,7 +74,10 @@ class Operator:
             worker="chaos-idle",
             lease=LEASE,
         )
-        claims = store.run(store.engine.cycle, [], request, None).claims
+        claims: list[Claim] = []
+        until = clock.monotonic() + _TRYING
+        while not claims and clock.monotonic() < until:  # the workers are quick
+            claims = store.run(store.engine.cycle, [], request, Promote(None, 50)).claims
         if claims and self._dice.random() < 0.8:  # noqa: PLR2004 - mostly
             outcome = self._dice.choice((AttemptOutcome.RELEASED, AttemptOutcome.INTERRUPTED))
             started = outcome is AttemptOutcome.INTERRUPTED
@@ -203,9 +208,10 @@ class Faults:
 
     def roll(self) -> None:
         """A rolling restart: each worker is drained and replaced in turn."""
-        while self._crew.frozen:
+        until = clock.monotonic() + _GETTING_READY
+        while len(self._crew.moving) < len(self._crew.workers) and clock.monotonic() < until:
             self._tick()
-        for member in self._some_moving():
+        for member in self._crew.moving:
             if member.process.poll() is None and member in self._crew.workers:
                 self._crew.hire()
                 self._crew.drain(member, PATIENCE)

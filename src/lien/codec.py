@@ -94,7 +94,7 @@ class Codec:
             PayloadError: the stored text is not JSON.
         """
         try:
-            return json.loads(text, parse_constant=_no_number, parse_float=_finite)
+            return _DECODER.decode(text)
         except (ValueError, RecursionError, TypeError) as error:
             raise PayloadError(f"stored payload is not JSON: {error}") from error
 
@@ -176,3 +176,7 @@ def as_object(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise PayloadError(f"stored arguments are a JSON {type(value).__name__}, not an object")
     return value
+
+
+# Made once: json.loads() with these would make a new one for each call.
+_DECODER = json.JSONDecoder(parse_constant=_no_number, parse_float=_finite)
