@@ -16,10 +16,12 @@ from chaos.checker import Cancelled
 from chaos.crew import Crew, Member
 from chaos.settings import CANCEL_GRACE, GRACE, LEASE, STOPPED_FOR, Plan
 from lien import LienError, UsageError, clock
-from lien.machine import AttemptOutcome
+from lien.machine import AttemptOutcome, Reason
 from lien.model import Ack, Claim, ClaimRequest, Held, Lane, NewJob, Promote
 
 _TRYING = 0.3
+_CANCELLED = 0.3
+_LEFT = 0.3
 _GETTING_READY = 15.0
 PATIENCE = (GRACE + CANCEL_GRACE) * 4 + 10.0
 
@@ -61,14 +63,14 @@ class Operator:
             self._ask("copied", partial(self._jobs.retry, id))
             self._ask("looked at", partial(self._jobs.attempts, id))
         self._repeat()
-        self._ask("claimed and given back", self._claim_for_nothing)
+        self._ask("played a worker", self._play_worker)
 
-    def _claim_for_nothing(self) -> None:
-        """Claim as a worker does, start nothing and give back; now and then it is left to the reapers."""
+    def _play_worker(self) -> None:
+        """Claim as a worker does, run nothing, and end it in one way or another, or not at all."""
         store, token = self._idle.store, uuid4()
         request = ClaimRequest(
             lanes=tuple(Lane(queue, priority, None) for queue in QUEUES for priority in range(4)),
-            limit=3,
+            limit=4,
             tasks=tuple(self._idle.tasks),
             token=token,
             worker="chaos-idle",
@@ -78,11 +80,35 @@ class Operator:
         until = clock.monotonic() + _TRYING
         while not claims and clock.monotonic() < until:  # the workers are quick
             claims = store.run(store.engine.cycle, [], request, Promote(None, 50)).claims
-        if claims and self._dice.random() < 0.8:  # noqa: PLR2004 - mostly
-            outcome = self._dice.choice((AttemptOutcome.RELEASED, AttemptOutcome.INTERRUPTED))
-            started = outcome is AttemptOutcome.INTERRUPTED
-            acks = [Ack(c.id, c.attempt, token, "release", outcome, started=started) for c in claims]
-            store.run(store.engine.finish, acks)
+        for claim in claims:
+            if self._dice.random() < _CANCELLED:
+                self._cancel(claim.id)
+        if self._dice.random() >= _LEFT:
+            store.run(store.engine.finish, [self._some_end(claim) for claim in claims])
+
+    def _some_end(self, claim: Claim) -> Ack:
+        match self._dice.choice(("unstarted", "interrupted", "interrupted", "snooze", "fail")):
+            case "unstarted":
+                kind, outcome = "release", AttemptOutcome.RELEASED
+            case "interrupted":
+                kind, outcome = "release", AttemptOutcome.INTERRUPTED
+            case "snooze":
+                kind, outcome = "snooze", AttemptOutcome.SNOOZED
+            case _:
+                kind, outcome = "fail", AttemptOutcome.FAILED
+        final = kind == "fail" and claim.failures + 1 >= claim.max_failures
+        return Ack(
+            claim.id,
+            claim.attempt,
+            claim.token,
+            kind,
+            outcome,
+            error="not done",
+            delay=0.1,
+            final=final,
+            reason=Reason.EXHAUSTED if final else None,
+            started=outcome is not AttemptOutcome.RELEASED,
+        )
 
     def _some(self, ids: list[int], most: int) -> list[int]:
         return self._dice.sample(ids, min(len(ids), self._dice.randint(0, most)))

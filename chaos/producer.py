@@ -182,8 +182,10 @@ class Producer:
             self._not_before(mark, options["delay"])
         if self._chance(0.03):
             options["expires"] = dice.uniform(0.01, 1.0)
-        if self._chance(0.05):
-            options["max_lost"] = options["max_interrupted"] = 1
+        if self._chance(0.15):
+            options["max_lost"] = 1
+        if self._chance(0.25):
+            options["max_interrupted"] = 1
         return (self.jobs.task_named(name), options, arguments), mark
 
     def _not_before(self, mark: str, delay: float) -> None:

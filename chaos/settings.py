@@ -65,6 +65,6 @@ class Plan:
 USUAL = Plan(seconds=60, jobs=3400, kills=20, backends=50, stops=5, rolls=2, crashes=1, poison=6, storms=20)
 FULL = Plan(seconds=600, jobs=33_000, kills=110, backends=510, stops=26, rolls=10, crashes=5, poison=30, storms=200)
 SHORT = Plan(
-    seconds=12, jobs=900, workers=2, producers=1, kills=3, backends=3, stops=2, rolls=1, crashes=0, poison=3, storms=12
+    seconds=12, jobs=900, workers=2, producers=1, kills=3, backends=3, stops=2, rolls=1, crashes=0, poison=3, storms=24
 )
 """For a mutant: a little of everything, as a checker that works needs no luck."""

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import Any, Protocol
 
-from lien.errors import LeaseLost
+from lien.errors import LeaseLost, UsageError
 from lien.model import Claim
+
+
+class Block(AbstractContextManager[Any, None], AbstractAsyncContextManager[Any, None], Protocol):
+    """What ``transaction()`` gives: for ``with`` and for ``async with``."""
 
 
 class Context:
@@ -19,10 +26,13 @@ class Context:
         idempotency_key: the same at every attempt of this job; for receivers that drop repeated requests.
         task: the task's name.
         queue: the queue it came from.
+        cancel_requested: whether an operator wants the job cancelled; coroutines are cancelled, plain functions look.
     """
 
     __slots__ = (
+        "_holder",
         "_lost",
+        "_open_block",
         "_shutdown",
         "attempt",
         "cancel_requested",
@@ -33,7 +43,13 @@ class Context:
         "task",
     )
 
-    def __init__(self, claim: Claim, namespace: str, shutdown: threading.Event) -> None:
+    def __init__(
+        self,
+        claim: Claim,
+        namespace: str,
+        shutdown: threading.Event,
+        open_block: Callable[[Any], Block] | None = None,
+    ) -> None:
         self.job_id = claim.id
         self.attempt = claim.attempt
         self.fence = claim.fence
@@ -43,6 +59,8 @@ class Context:
         self.cancel_requested = False
         self._lost = False
         self._shutdown = shutdown
+        self._open_block = open_block
+        self._holder: Any = None
 
     @property
     def shutting_down(self) -> bool:
@@ -62,6 +80,28 @@ class Context:
         """
         if self._lost:
             raise LeaseLost(f"the lease of job {self.job_id} (attempt {self.attempt}) was lost: stop")
+
+    def transaction(self) -> Block:
+        """A transaction of the jobs' database that acknowledges this job as it commits, once in an attempt.
+
+        ``with ctx.transaction() as connection:`` (``async with`` in coroutines) gives a connection of the database's
+        driver, at READ COMMITTED. What is written through it, jobs enqueued through it included, and the success of
+        this job are committed together or not at all. What the handler returns afterwards is not kept, and what it
+        raises afterwards is logged and changes nothing.
+
+        Raises:
+            StaleClaim: at the block's end: another worker has the job by now; everything was rolled back.
+            LeaseLost: at its beginning: the lease is lost already.
+            UsageError: a second block in one attempt, or a context that no worker made.
+            DatabaseUnavailable: no connection, or it broke and the commit did not happen.
+        """
+        if self._open_block is None:
+            raise UsageError("this Context was not made by a worker, so there is no claim to acknowledge")
+        return self._open_block(self._holder)
+
+    def held_by(self, holder: object) -> None:
+        """Called by the worker: whose claim this is."""
+        self._holder = holder
 
     def mark_lost(self) -> None:
         """Called by the worker when the lease is gone."""

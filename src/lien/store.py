@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, ParamSpec, TypeVar
 from urllib.parse import unquote, urlsplit
 
@@ -49,6 +50,7 @@ class Store:
         self._akept: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, list[tuple[OwnAsyncDriver, float]]]
         self._akept = weakref.WeakKeyDictionary()
         self._pid = os.getpid()
+        self._in_block: ContextVar[bool] = ContextVar("lien_in_block", default=False)
 
     # ── own connections ──
 
@@ -60,6 +62,7 @@ class Store:
             SchemaError: the tables are missing or older.
             DatabaseError: anything else that the database refused.
         """
+        self._refuse_second_writer()
         for round_ in range(_ROUNDS):
             try:
                 driver = self._take()
@@ -86,6 +89,7 @@ class Store:
 
     async def arun(self, verb: Callable[P, Op[R]], *args: P.args, **kwargs: P.kwargs) -> R:
         """The same on the running event loop."""
+        self._refuse_second_writer()
         for round_ in range(_ROUNDS):
             try:
                 driver = await self._atake()
@@ -111,6 +115,21 @@ class Store:
             await self._akeep(driver)
             return result
         raise AssertionError("unreachable")
+
+    def block_opened(self) -> None:
+        """This thread or coroutine has a handler's transaction open."""
+        self._in_block.set(True)
+
+    def block_closed(self) -> None:
+        """It is over."""
+        self._in_block.set(False)
+
+    def _refuse_second_writer(self) -> None:
+        if self._in_block.get() and self.engine.name == "sqlite":
+            raise UsageError(
+                "inside ctx.transaction() on SQLite everything goes through its connection, as it holds the only write "
+                "lock: task.using(connection).enqueue(…)"
+            )
 
     def connect(self) -> OwnDriver:
         """A connection for somebody who keeps it: the pump, the lease thread. Raises DatabaseUnavailable."""

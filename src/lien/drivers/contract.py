@@ -6,6 +6,10 @@ from typing import Any, Protocol
 
 from lien.commands import Command
 
+ENDED_INSIDE = (
+    "the connection of ctx.transaction() was committed or rolled back inside its block: leave that to the block"
+)
+
 
 class OwnDriver(Protocol):
     """A connection of Lien's own: outside a transaction between operations."""
@@ -55,8 +59,35 @@ class Wakeup(Protocol):
         """Close it; must not raise."""
 
 
+class Owned(Protocol):
+    """A connection of its own inside an open READ COMMITTED transaction, for a handler's effects."""
+
+    connection: Any
+    """The driver's own connection, to be handed to the user, who cannot commit it."""
+    driver: Any
+    """Carries out operations inside that transaction."""
+
+    def seal(self) -> None:
+        """Make sure that the transaction is still the one that was opened. Raises UsageError otherwise."""
+
+    def commit(self) -> Any:
+        """Commit (awaited on an event loop)."""
+
+    def rollback(self) -> Any:
+        """Roll back (awaited on an event loop); must not raise."""
+
+    def close(self) -> Any:
+        """Close the connection (awaited on an event loop); must not raise."""
+
+
 class Connector(Protocol):
     """Opens connections to one database."""
+
+    def begin(self) -> Owned:
+        """A new connection with a transaction open in it."""
+
+    async def abegin(self) -> Owned:
+        """The same for the running loop; its commit, rollback and close are awaited."""
 
     def connect(self) -> OwnDriver:
         """A new connection. Raises the driver's own error."""

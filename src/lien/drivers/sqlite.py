@@ -31,6 +31,7 @@ from lien.commands import (
     Row,
     Script,
 )
+from lien.drivers.contract import ENDED_INSIDE
 from lien.drivers.inotify import FileWatch, Unwatchable
 from lien.errors import UsageError
 from lien.sqlfile import Statement
@@ -284,6 +285,60 @@ class CommitWatch:
         os.close(self._write)
 
 
+class OwnedTransaction:
+    """A transaction for a handler. It holds the file's only write lock: everybody else's writes wait for its end."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self.driver = SqliteDriver(connection, borrowed=True)
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("SAVEPOINT lien_block")  # gone, and missed, when somebody commits inside
+
+    def seal(self) -> None:
+        try:
+            self.connection.execute("RELEASE lien_block")
+        except sqlite3.OperationalError:
+            raise UsageError(ENDED_INSIDE) from None
+
+    def commit(self) -> None:
+        self.connection.execute("COMMIT")
+
+    def rollback(self) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            self.connection.execute("ROLLBACK")
+
+    def close(self) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            self.connection.close()
+
+
+class AwaitedTransaction:
+    """The same for coroutines: nothing of it really waits, as the database is in the process."""
+
+    def __init__(self, owned: OwnedTransaction) -> None:
+        self.connection = owned.connection
+        self.driver = self
+        self._owned = owned
+
+    async def execute(self, command: Command) -> Any:
+        return self._owned.driver.execute(command)
+
+    async def abandon(self) -> None:
+        self._owned.driver.abandon()
+
+    def seal(self) -> None:
+        self._owned.seal()
+
+    async def commit(self) -> None:
+        self._owned.commit()
+
+    async def rollback(self) -> None:
+        self._owned.rollback()
+
+    async def close(self) -> None:
+        self._owned.close()
+
+
 class SqliteConnector:
     """Connections to one SQLite file.
 
@@ -309,6 +364,12 @@ class SqliteConnector:
 
     async def aconnect(self) -> None:
         """Nothing: operations are carried to a thread."""
+
+    def begin(self) -> OwnedTransaction:
+        return OwnedTransaction(self._open())
+
+    async def abegin(self) -> AwaitedTransaction:
+        return AwaitedTransaction(self.begin())
 
     def wakeup(self, channel: str) -> CommitWatch:  # noqa: ARG002 - every commit to the file is a hint
         return CommitWatch(self._open(), self._path)

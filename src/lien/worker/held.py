@@ -27,6 +27,7 @@ class Running:
         renew_at: local seconds at which to renew it.
         timeout_at: local seconds at which the attempt has taken too long.
         ended: its handler is over; what became of it is on its way to the database.
+        opened, acknowledged: its own transaction has begun, and has committed with the acknowledgement.
         cause: why the worker cancelled the handler, if it did.
         cancel: stops the handler if that can be done (from any thread).
         note, again_in: the error and the seconds until the next try, for those who tell.
@@ -34,6 +35,7 @@ class Running:
 
     __slots__ = (
         "_gate",
+        "acknowledged",
         "again_in",
         "began_at",
         "cancel",
@@ -43,6 +45,7 @@ class Running:
         "deadline",
         "ended",
         "note",
+        "opened",
         "renew_at",
         "timeout_at",
     )
@@ -50,11 +53,14 @@ class Running:
     def __init__(self, claim: Claim, context: Context, deadline: float, renew_at: float) -> None:
         self.claim = claim
         self.context = context
+        context.held_by(self)
         self.deadline = deadline
         self.renew_at = renew_at
         self.timeout_at = float("inf")
         self.began_at: float | None = None
         self.ended = False
+        self.opened = False
+        self.acknowledged = False
         self.cause: Cause | None = None
         self.cancel: Callable[[], None] | None = None
         self.note: str | None = None

@@ -113,7 +113,7 @@ class LeaseThread:
             self._upkeep(driver)
 
     def _renew(self, driver: OwnDriver, now: float) -> None:
-        due = [running for running in self._held.all() if running.renew_at <= now]
+        due = [running for running in self._held.all() if running.renew_at <= now and not running.ended]
         if not due:
             return
         sent = clock.monotonic()

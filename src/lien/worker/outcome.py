@@ -13,12 +13,15 @@ from lien.errors import PayloadError
 from lien.machine import AttemptOutcome, Reason
 from lien.model import Ack, Claim
 from lien.policy import MAX_DELAY, Backoff, decide
+from lien.worker.events import logger
 from lien.worker.held import Cause, Running
 
 
 def returned(running: Running, value: Any, codec: Codec) -> Ack | None:
     """The handler returned."""
     claim = running.claim
+    if running.acknowledged:
+        return None
     if running.cause is Cause.TIMEOUT:
         # A thread cannot be killed: it kept its slot until it ended, and only now is that written.
         return raised(running, TimeoutError("the handler returned, but late"))
@@ -42,9 +45,12 @@ def returned(running: Running, value: Any, codec: Codec) -> Ack | None:
     return Ack(claim.id, claim.attempt, claim.token, "succeed", AttemptOutcome.SUCCEEDED, result=result)
 
 
-def raised(running: Running, error: BaseException) -> Ack | None:  # noqa: PLR0911 - a table of outcomes
+def raised(running: Running, error: BaseException) -> Ack | None:  # noqa: C901, PLR0911 - a table of outcomes
     """The handler raised; None when there is nothing to say because the claim is lost."""
     claim = running.claim
+    if running.acknowledged:
+        logger.warning("job %s raised after its transaction had committed: it has succeeded", claim.id, exc_info=error)
+        return None
     match running.cause:
         case Cause.LOST:
             return None

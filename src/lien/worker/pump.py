@@ -200,6 +200,10 @@ class Pump:
             running, ack = done.popleft()
             if ack is None:
                 withdrawn.append(running.key)
+                if running.acknowledged and self._stream.wanted:
+                    claim = running.claim
+                    took = clock.monotonic() - (running.began_at or 0.0)
+                    self._stream.emit(about(What.SUCCEEDED, claim, claim.id, claim.attempt, seconds=took))
             else:
                 if ack.kind != "succeed":
                     running.note, running.again_in = ack.error, ack.delay

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from lien.worker.outcome import release, timed_out
 from lien.worker.pump import Pump
 from lien.worker.settings import Settings
 from lien.worker.telling import about
+from lien.worker.transaction import Block
 from lien.worker.wake import WakeThread
 
 if TYPE_CHECKING:
@@ -137,8 +139,8 @@ class Worker:
         settings = self.settings
         deadline = sent + settings.lease - settings.margin
         renew_at = sent + settings.renew_every
-        namespace, shutdown = self._namespace, self._shutdown
-        batch = [Running(claim, Context(claim, namespace, shutdown), deadline, renew_at) for claim in claims]
+        namespace, shutdown, opened = self._namespace, self._shutdown, partial(Block, self._jobs.store)
+        batch = [Running(claim, Context(claim, namespace, shutdown, opened), deadline, renew_at) for claim in claims]
         self._held.add(batch)
         if shutdown.is_set():  # the claim was under way when the stop came
             for running in batch:
