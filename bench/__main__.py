@@ -95,7 +95,7 @@ def main() -> None:
                 results += pickup(url, engine, options.runs)
     print(f"{'scenario':10} {'system':8} {'engine':11} {'value':>12} {'unit':7} {'runs':>4}  ratio")
     for r in results:
-        ratio = "" if r.ratio is None else f"{r.ratio:.2f} × {r.ratio_to}"
+        ratio = "" if r.ratio is None else f"{r.ratio:.2f} of {r.ratio_to}"
         print(f"{r.scenario:10} {r.system:8} {r.engine:11} {r.value:12,.1f} {r.unit:7} {r.runs:4}  {ratio}")
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps([asdict(r) for r in results], indent=1) + "\n")
