@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +25,7 @@ class Member:
     process: subprocess.Popen[bytes]
     log: Path
     stopped_at: int = 0
+    well_since: int = 0
 
     @property
     def ready(self) -> bool:
@@ -47,6 +49,8 @@ class Crew:
     producers: list[Member] = field(default_factory=list)
     drains: list[Drain] = field(default_factory=list)
     outages: list[tuple[int, int]] = field(default_factory=list)
+    well: list[tuple[int, int]] = field(default_factory=list)
+    """From when to when some worker worked without being hurt: then it had to reap."""
     hurt_at: int = 0
     """When connections or the database were last hurt."""
     deaths: int = 0
@@ -78,9 +82,14 @@ class Crew:
         """Replace the dead."""
         for member in list(self.workers):
             code = member.process.poll()
-            if code is not None:
+            if code is None:
+                if not member.well_since and not member.stopped_at and member.ready:
+                    member.well_since = clock.host_time_us()
+            else:
                 self.workers.remove(member)
                 self._note_stop_over(member)
+                # It was seen late, perhaps: its last word is the last that is known of it.
+                self._hurt(member, round(member.log.stat().st_mtime * 1_000_000) if member.ready else 0)
                 if code == -signal.SIGKILL:
                     self.deaths += 1
                 else:
@@ -95,6 +104,7 @@ class Crew:
 
     def kill(self, member: Member) -> None:
         """SIGKILL."""
+        self._hurt(member, clock.host_time_us())
         member.signal(signal.SIGKILL)
         member.process.wait()
         self.workers.remove(member)
@@ -106,6 +116,7 @@ class Crew:
         SIGCONT comes from a thread: this one may come to wait for a lock that the stopped process holds.
         """
         member.stopped_at = clock.host_time_us()
+        self._hurt(member, member.stopped_at)
         member.signal(signal.SIGSTOP)
         timer = threading.Timer(seconds, self._thaw, [member])
         timer.daemon = True
@@ -129,6 +140,7 @@ class Crew:
     def drain(self, member: Member, patience: float) -> None:
         """SIGTERM, and see how it goes; a worker that does not end is killed."""
         asked_at = clock.host_time_us()
+        self._hurt(member, asked_at)
         member.signal(signal.SIGTERM)
         try:
             code = member.process.wait(patience)
@@ -142,6 +154,19 @@ class Crew:
             self.deaths += 1  # a handler killed it on the way out
             return
         self.drains.append(Drain(member.name, asked_at, exited_at, code, self.hurt_at >= asked_at - 5_000_000))
+
+    def _hurt(self, member: Member, at: int) -> None:
+        """It was well until then; when it is well again is seen later."""
+        if member.well_since and at > member.well_since:
+            self.well.append((member.well_since, at))
+        member.well_since = 0
+
+    def hurt(self, names: Iterable[str] | None = None) -> None:
+        """The connections of some workers, or of all, were cut just now."""
+        self.hurt_at = clock.host_time_us()
+        for member in self.workers:
+            if names is None or member.name in names:
+                self._hurt(member, self.hurt_at)
 
     def drain_all(self, patience: float) -> None:
         """The orderly end: all that are at work are drained."""

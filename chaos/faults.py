@@ -246,11 +246,12 @@ class Faults:
 
     def cut(self) -> None:
         """pg_terminate_backend of a connection that some worker or producer holds."""
-        self._crew.hurt_at = clock.host_time_us()
         cut = self._arena.rows(
-            "SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity WHERE application_name LIKE "
-            "'chaos-%' AND datname = current_database() AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1) AS one"
+            "SELECT application_name, pg_terminate_backend(pid) FROM (SELECT pid, application_name FROM pg_stat_activity "
+            "WHERE application_name LIKE 'chaos-%' AND datname = current_database() AND pid <> pg_backend_pid() "
+            "ORDER BY random() LIMIT 1) AS one"
         )
+        self._crew.hurt([name for name, _ in cut])
         self.done["backend cut"] += len(cut)
 
     def crash(self) -> None:
@@ -259,7 +260,7 @@ class Faults:
         if server is None:
             return
         started = clock.host_time_us()
-        self._crew.hurt_at = started
+        self._crew.hurt()
         server.stop("immediate")
         clock.sleep(self._dice.random())
         server.start()
@@ -269,7 +270,7 @@ class Faults:
                 break
             except psycopg.OperationalError:
                 clock.sleep(0.1)
-        self._crew.hurt_at = clock.host_time_us()
+        self._crew.hurt()
         self._crew.outages.append((started, self._crew.hurt_at))
         self.done["crash of the server"] += 1
 

@@ -101,6 +101,7 @@ def _gathered(where: Arena, crew: Crew, faults: Faults) -> Result:
         accepted_repeats=faults.operator.accepted,
         repeats=faults.operator.repeats,
         outages=crew.outages,
+        well=crew.well,
         lease=LEASE,
         drain=GRACE + CANCEL_GRACE,
         slack=SLACK + 3 * faults.worst_stall,

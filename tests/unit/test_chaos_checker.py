@@ -302,7 +302,8 @@ def _release_costs() -> set[str]:
 def _recovered_late() -> set[str]:
     book = Book().claim()
     book.seq += 60
-    return broken(book.close("lost", "w2").back(lost=1, who="w2").promote().claim().succeed())
+    book.close("lost", "w2").back(lost=1, who="w2").promote().claim().succeed()
+    return broken(book, well=[(0, 90 * SECOND)])
 
 
 def _long_lease() -> set[str]:
@@ -443,12 +444,23 @@ def test_every_invariant_has_a_broken_history():
     assert set(BROKEN.values()) == set(INVARIANTS)
 
 
-def test_an_outage_of_the_database_moves_the_bound_of_recovery():
+@pytest.mark.parametrize(
+    ("well", "outages"),
+    [
+        ([], []),
+        ([(0, 90)], [(3, 58)]),
+        ([(0, 8), (7, 15), (20, 27)], []),
+        ([(0, 90)], [(8, 9), (14, 15), (20, 58)]),
+    ],
+    ids=["nobody well", "a long outage", "each for a short time", "many outages"],
+)
+def test_recovery_is_late_only_where_a_worker_was_well_for_long_enough(well, outages):
     book = Book().claim()
     book.seq += 60
     book.close("lost", "w2").back(lost=1, who="w2").promote().claim().succeed()
+    spans, gaps = ([(start * SECOND, end * SECOND) for start, end in times] for times in (well, outages))
 
-    assert "15" not in broken(book, outages=[(3 * SECOND, 58 * SECOND)])
+    assert "15" not in broken(book, well=spans, outages=gaps)
 
 
 def test_a_claim_lost_while_the_drain_was_disturbed_is_no_violation():
