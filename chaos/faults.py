@@ -247,9 +247,9 @@ class Faults:
     def cut(self) -> None:
         """pg_terminate_backend of a connection that some worker or producer holds."""
         cut = self._arena.rows(
-            "SELECT application_name, pg_terminate_backend(pid) FROM (SELECT pid, application_name FROM pg_stat_activity "
-            "WHERE application_name LIKE 'chaos-%' AND datname = current_database() AND pid <> pg_backend_pid() "
-            "ORDER BY random() LIMIT 1) AS one"
+            "SELECT application_name, pg_terminate_backend(pid) FROM ("
+            "SELECT pid, application_name FROM pg_stat_activity WHERE application_name LIKE 'chaos-%' "
+            "AND datname = current_database() AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1) AS one"
         )
         self._crew.hurt([name for name, _ in cut])
         self.done["backend cut"] += len(cut)

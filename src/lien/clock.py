@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import time
 
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", None)
@@ -26,6 +25,3 @@ def host_time_us() -> int:
 def sleep(seconds: float) -> None:
     """Pause this thread."""
     time.sleep(seconds)
-
-
-UTC = datetime.UTC

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol
 
+from lien import clock
 from lien.errors import LeaseLost, UsageError
 from lien.model import Claim
 
@@ -70,6 +71,12 @@ class Context:
     @property
     def stale(self) -> bool:
         """Whether the lease could not be renewed in time: another worker may be running this job by now."""
+        # By the clock as well: the thread that keeps leases may itself be waiting for the database.
+        return self._lost or (self._holder is not None and clock.monotonic() >= self._holder.deadline)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the worker has been told, or has decided, that the claim is gone."""
         return self._lost
 
     def check(self) -> None:
@@ -78,7 +85,7 @@ class Context:
         Raises:
             LeaseLost: the lease could not be renewed in time.
         """
-        if self._lost:
+        if self.stale:
             raise LeaseLost(f"the lease of job {self.job_id} (attempt {self.attempt}) was lost: stop")
 
     def transaction(self) -> Block:

@@ -49,7 +49,7 @@ class Store:
         self._kept: list[tuple[OwnDriver, float]] = []
         self._akept: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, list[tuple[OwnAsyncDriver, float]]]
         self._akept = weakref.WeakKeyDictionary()
-        self._pid = os.getpid()
+        _STORES.add(self)
         self._in_block: ContextVar[bool] = ContextVar("lien_in_block", default=False)
 
     # ── own connections ──
@@ -166,11 +166,16 @@ class Store:
             return round_ == 0 and getattr(verb, "__name__", "") in _REPEATABLE
         return kind is Kind.RETRYABLE and round_ < _ROUNDS - 1
 
+    def forget(self) -> object:
+        """Start with no connections; answers with those that there were. For a forked child."""
+        before = (self._kept, dict(self._akept))
+        self._lock = threading.Lock()
+        self._kept = []
+        self._akept = weakref.WeakKeyDictionary()
+        return before
+
     def _take(self) -> OwnDriver:
         with self._lock:
-            if self._pid != os.getpid():  # forked: the parent's connections are the parent's
-                self._pid, self._kept = os.getpid(), []
-                self._akept = weakref.WeakKeyDictionary()
             kept = self._kept.pop() if self._kept else None
         if kept is None:
             return self.connector.connect()
@@ -268,6 +273,18 @@ class Store:
         if isinstance(connection, psycopg.AsyncConnection):
             return _Async(AsyncPsycopgDriver(connection, borrowed=True))
         return PsycopgDriver(connection, borrowed=True)  # type: ignore[arg-type]
+
+
+_STORES: weakref.WeakSet[Store] = weakref.WeakSet()
+_INHERITED: list[object] = []
+
+
+def _after_fork() -> None:
+    """In a forked child the parent's connections stay the parent's: kept, so that nothing closes them here."""
+    _INHERITED.extend(store.forget() for store in list(_STORES))
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Async:

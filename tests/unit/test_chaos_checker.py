@@ -449,7 +449,7 @@ def test_every_invariant_has_a_broken_history():
     [
         ([], []),
         ([(0, 90)], [(3, 58)]),
-        ([(0, 8), (7, 15), (20, 27)], []),
+        ([(0, 8), (8, 15), (20, 27)], []),
         ([(0, 90)], [(8, 9), (14, 15), (20, 58)]),
     ],
     ids=["nobody well", "a long outage", "each for a short time", "many outages"],

@@ -19,10 +19,11 @@ class Kind(Enum):
 
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
-_DISCONNECTED_STATES = frozenset({"25006", "57P01", "57P02", "57P03", "57P05", "53300"})
+_DISCONNECTED_STATES = frozenset({"25006", "26000", "57P01", "57P02", "57P03", "57P05"})
+_DISCONNECTED_CLASSES = frozenset({"08", "53", "58"})  # connection, resources (disk, memory), system
 _RETRYABLE_STATES = frozenset({"40001", "40P01", "55P03"})
 _SCHEMA_STATES = frozenset({"42P01", "3F000", "42703", "42883"})
-_REFUSED_CLASSES = frozenset({"22", "23"})
+_REFUSED_CLASSES = frozenset({"22", "23", "54", "P0"})  # data, constraints, limits, raised by a trigger
 
 # https://www.sqlite.org/rescode.html, primary codes
 _SQLITE_BUSY = frozenset({5, 6})
@@ -50,12 +51,14 @@ def classify(error: BaseException) -> Kind:
     return Kind.OTHER
 
 
-def _postgres(error: BaseException) -> Kind:
+def _postgres(error: BaseException) -> Kind:  # noqa: PLR0911 - a table
     state: str | None = getattr(error, "sqlstate", None)
     if state is None:
         # Without a code the error is the client's own: the connection broke, or never came to be.
-        return Kind.DISCONNECTED if _is_a(error, "OperationalError", "InterfaceError") else Kind.OTHER
-    if state in _DISCONNECTED_STATES or state.startswith("08"):
+        if _is_a(error, "OperationalError", "InterfaceError"):
+            return Kind.DISCONNECTED
+        return Kind.REFUSED if _is_a(error, "DataError", "ProgrammingError") else Kind.OTHER
+    if state in _DISCONNECTED_STATES or state[:2] in _DISCONNECTED_CLASSES:
         return Kind.DISCONNECTED
     if state in _RETRYABLE_STATES:
         return Kind.RETRYABLE

@@ -70,7 +70,7 @@ class PsycopgDriver:
             case Many(statement, params):
                 return [self._rows(self._send(Fetch(statement, p))) for p in params]
             case Copy(rows=rows):
-                with self.connection.cursor() as cursor, cursor.copy(command.statement.text) as copy:
+                with psycopg.Cursor(self.connection) as cursor, cursor.copy(command.statement.text) as copy:
                     for row in rows:
                         copy.write_row(row)
             case Script(statement):
@@ -89,7 +89,8 @@ class PsycopgDriver:
         return None
 
     def _send(self, command: Fetch | Settings) -> psycopg.Cursor[Any]:
-        cursor = self.connection.cursor(row_factory=tuple_row)
+        # Made by hand: connection.cursor() would hand on the caller's cursor_factory.
+        cursor = psycopg.Cursor(self.connection, row_factory=tuple_row)
         cursor.execute(_sql(command), command.params if type(command) is Fetch else None)
         return cursor
 
@@ -160,7 +161,7 @@ class AsyncPsycopgDriver:
             case Many(statement, params):
                 return [await self._rows(await self._send(Fetch(statement, p))) for p in params]
             case Copy(rows=rows):
-                async with self.connection.cursor() as cursor, cursor.copy(command.statement.text) as copy:
+                async with psycopg.AsyncCursor(self.connection) as cursor, cursor.copy(command.statement.text) as copy:
                     for row in rows:
                         await copy.write_row(row)
             case Script(statement):
@@ -179,7 +180,7 @@ class AsyncPsycopgDriver:
         return None
 
     async def _send(self, command: Fetch | Settings) -> psycopg.AsyncCursor[Any]:
-        cursor = self.connection.cursor(row_factory=tuple_row)
+        cursor = psycopg.AsyncCursor(self.connection, row_factory=tuple_row)
         await cursor.execute(_sql(command), command.params if type(command) is Fetch else None)
         return cursor
 
@@ -280,9 +281,13 @@ class Listener:
 
     def __init__(self, connection: psycopg.Connection[Any], channel: str) -> None:
         self._connection = connection
+        try:
+            connection.execute(f'LISTEN "{channel}"')
+        except psycopg.Error:
+            connection.close()
+            raise
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
-        connection.execute(f'LISTEN "{channel}"')
 
     def wait(self, seconds: float) -> bool:
         pgconn = self._connection.pgconn
@@ -325,6 +330,7 @@ class PsycopgConnector:
     def __init__(self, url: str) -> None:
         self._url = url
         self._pooled = False
+        self._settings_hold = False
 
     def connect(self) -> PsycopgDriver:
         connection = self._open("lien")
@@ -354,11 +360,20 @@ class PsycopgConnector:
 
     def _open(self, name: str) -> psycopg.Connection[Any]:
         try:
-            return psycopg.connect(self._url, autocommit=True, **self._options(name))
+            connection = psycopg.connect(self._url, autocommit=True, **self._options(name))
         except psycopg.OperationalError as error:
             if not self._learn(error):
                 raise
             return self._open(name)
+        if self._pooled or self._settings_hold:
+            return connection
+        ((mode,),) = connection.execute("SHOW plan_cache_mode").fetchall()
+        if mode == "force_generic_plan":
+            self._settings_hold = True
+            return connection
+        self._pooled = True  # a pooler took the settings, and dropped them
+        connection.close()
+        return self._open(name)
 
     def _learn(self, error: psycopg.OperationalError) -> bool:
         """A pooler in transaction mode does not take settings for a session: there each transaction brings them."""

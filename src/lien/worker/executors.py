@@ -84,7 +84,7 @@ class Executor:
             self._inbox.put(None)
         if self._loop_thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._loop_thread.join(5.0)
+            self._loop_thread.join(1.0)
         if not self._loop_thread.is_alive() and not self._loop.is_closed():
             self._loop.close()
 
@@ -97,7 +97,7 @@ class Executor:
         for task in leftover:
             task.cancel()
         if leftover:
-            self._loop.run_until_complete(asyncio.wait(leftover, timeout=1.0))
+            self._loop.run_until_complete(asyncio.wait(leftover, timeout=0.5))
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
 
     def _start(self, coroutines: list[Running], soonest: float) -> None:
@@ -128,9 +128,9 @@ class Executor:
         # From here, not from the hand-over: another handler may have held the loop meanwhile.
         running.timeout_at = now + running.claim.timeout
         self._schedule_sweep(running.claim.timeout)
-        if self._began is not None:
-            self._began(running)
         try:
+            if self._began is not None:
+                self._began(running)
             task = self._tasks[running.claim.task]
             args, kwargs = task.arguments(as_object(self._codec.decode(running.claim.args)), running.context)
             ack: Ack | None = returned(running, await task.function(*args, **kwargs), self._codec)
@@ -181,8 +181,6 @@ class Executor:
                 return
             if running.begin():
                 running.began_at = clock.monotonic()
-                if self._began is not None:
-                    self._began(running)
                 ack = self._call(running)
                 running.ended = True
                 self._report(running, ack)
@@ -191,9 +189,10 @@ class Executor:
 
     def _call(self, running: Running) -> Ack | None:
         try:
+            if self._began is not None:
+                self._began(running)
             task = self._tasks[running.claim.task]
             args, kwargs = task.arguments(as_object(self._codec.decode(running.claim.args)), running.context)
-            value = task.function(*args, **kwargs)
+            return returned(running, task.function(*args, **kwargs), self._codec)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is an outcome
             return raised(running, error)
-        return returned(running, value, self._codec)

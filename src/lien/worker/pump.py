@@ -35,6 +35,8 @@ _PARK_BATCH = 1000
 _UNPARK_BATCH = 500
 _SLEEP_RECORD = 10.0
 _MAX_BACKOFF = 10.0
+_LAST_TRIES = 3
+_BUSY_ROUNDS = 3
 _POLL_WITHOUT_WAKEUP = 0.1
 
 
@@ -73,6 +75,7 @@ class Pump:
         self._stopping = False
         self._hinted = False
         self._ill = self._was_well = False
+        self._busy_rounds = 0
         self._pending: list[Ack] = []
         self._lanes = Lanes(queues)
         self._look_at = 0.0
@@ -134,18 +137,30 @@ class Pump:
                     raise
                 if driver is not None:
                     driver.close()
-                if self._stopping:
+                if self._stopping and (self.idle or failures >= _LAST_TRIES):
                     return  # the leases cover what could not be written
-                if not self._ill:
-                    self._ill = True
-                    self._stream.emit(Event(what=What.DISCONNECTED, error=first_line(error)))
+                self._say_ill(error)
                 failures = 1 if self._was_well else failures + 1
                 self._was_well = False
                 pause = min(_MAX_BACKOFF, 0.05 * 2.0 ** min(failures, 10)) * (0.5 + random.random() / 2)  # noqa: S311
-                self._wait(pause, only_stop=True)
+                if self._stopping:
+                    clock.sleep(min(pause, 0.1))
+                else:
+                    self._wait(pause, only_stop=True)
             finally:
                 if driver is not None:
                     driver.close()
+
+    def _say_ill(self, error: Exception) -> None:
+        if not self._ill:
+            self._ill = True
+            self._stream.emit(Event(what=What.DISCONNECTED, error=first_line(error)))
+
+    def _busy(self, error: Exception) -> None:
+        """A lost race is nothing to tell; a row of them is."""
+        self._busy_rounds += 1
+        if self._busy_rounds == _BUSY_ROUNDS:
+            self._say_ill(error)
 
     def _begin_session(self, driver: OwnDriver) -> None:
         self._lanes.reset()
@@ -178,13 +193,14 @@ class Pump:
                 self._round(driver, free if looking or (self._claiming and free > 0) else 0)
                 continue
             if self._stopping:
+                run(self._engine.awake(self._settings.identity), driver)
                 return
             if self.orphan_tokens and now >= self._orphans_at:
                 self.release_orphans(driver)
             if self._claiming and free > 0 and self._fall_asleep(driver, now):
                 continue
             wait = self._look_at - now if self._claiming and free > 0 else 5.0
-            if self.listening:
+            if self.listening and self._claiming and free > 0:
                 wait = min(wait, self._sleeping_until - now)
             self._wait(min(wait, 1.0) if self.orphan_tokens else wait)
 
@@ -227,10 +243,12 @@ class Pump:
             self._replay(driver)
             if kind is not Kind.RETRYABLE and not had_acks:
                 raise  # the claim itself fails: said, never taken for an empty queue
+            self._busy(error)
             self._wait(random.random() * 0.02, only_stop=True)  # noqa: S311 - not a secret
             return
         self._pending = []
         self._was_well = True
+        self._busy_rounds = 0
         if self._ill:
             self._ill = False
             self._stream.emit(Event(what=What.RECONNECTED))
@@ -274,7 +292,7 @@ class Pump:
             self._lanes.lower(cycle.promoted_floor)
             self._promote_floor = cycle.promoted_floor
         if cycle.parked:
-            self._park(driver, cycle.parked)
+            self._park(driver, cycle.parked, many=cycle.parked * 2 >= claim.limit)
         if cycle.promoted or cycle.parked or not short:
             self._look_at = 0.0
             return
@@ -290,10 +308,10 @@ class Pump:
         if not self._wake.is_set():
             self._look_at = now + pause
 
-    def _park(self, driver: OwnDriver, met: int) -> None:
+    def _park(self, driver: OwnDriver, met: int, *, many: bool) -> None:
         """A claim met jobs of tasks that nobody registered here: put many of them out of the way at once."""
         self._stream.emit(Event(what=What.PARKED, count=met, error="no such task is registered here"))
-        for queue in self._queues:
+        for queue in self._queues if many else ():
             for priority in PRIORITIES.values():
                 run(self._engine.park(queue, priority, self._tasks, _PARK_BATCH), driver)
 
@@ -337,9 +355,10 @@ class Pump:
                 cycle = run(self._engine.finish(acks), driver)
             except Exception as error:
                 kind = classify(error)
-                if not from_driver(error) or kind in {Kind.DISCONNECTED, Kind.SCHEMA}:
-                    raise
+                if kind not in {Kind.REFUSED, Kind.RETRYABLE}:
+                    raise  # the database's trouble, not the value's: they are written when it is well again
                 if kind is Kind.RETRYABLE:
+                    self._busy(error)
                     self._wait(random.random() * 0.02, only_stop=True)  # noqa: S311 - not a secret
                 elif len(acks) > 1:
                     half = len(acks) // 2

@@ -36,13 +36,15 @@ class WakeThread:
         self._hint = hint
         self._listening = listening
         self._stop = threading.Event()
+        self._lock = threading.Lock()
         self._wakeup: Wakeup | None = None
 
     def stop(self) -> None:
         """End soon."""
         self._stop.set()
-        if (wakeup := self._wakeup) is not None:
-            wakeup.interrupt()
+        with self._lock:
+            if self._wakeup is not None:
+                self._wakeup.interrupt()
 
     def run(self) -> None:
         """The thread's main: listen for ever; a broken source is opened anew, with backoff."""
@@ -68,8 +70,9 @@ class WakeThread:
                     logger.warning("wake-ups do not come just now, polling goes on: %s", first_line(error))
             finally:
                 self._listening(yes=False)
-                if self._wakeup is not None:
-                    self._wakeup.close()
-                    self._wakeup = None
+                with self._lock:
+                    if self._wakeup is not None:
+                        self._wakeup.close()
+                        self._wakeup = None
             pause = min(_MAX_BACKOFF, 0.1 * 2.0 ** min(failures, 10)) * (0.5 + random.random() / 2)  # noqa: S311
             self._stop.wait(pause)

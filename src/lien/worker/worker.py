@@ -227,6 +227,7 @@ class Worker:
 
         def restore() -> None:
             for number, handler in before.items():
-                signal.signal(number, handler)
+                if handler is not None:  # None: it was not installed from Python
+                    signal.signal(number, handler)
 
         return restore

@@ -81,7 +81,7 @@ class Postgres:
             if rows:
                 return Enqueued(rows[0][0], created=False)
             # The older job ended between the two statements: its key is free again.
-        raise DatabaseError(f"unique key {job.unique_key!r} of queue {job.queue!r} was never free nor found")
+        raise DatabaseError(f"id {id} or unique key {job.unique_key!r} of {job.queue!r}: taken, then not found")
 
     def _find_unique(self, queue: str, tenant: str | None, unique_key: str | None) -> Fetch:
         return self._fetch("find_unique", queue=queue, tenant=tenant, unique_key=unique_key)

@@ -45,6 +45,7 @@ _MAX = 2**63 - 1
 _OLDEST = (3, 37)  # STRICT tables
 _PREFIX = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _UNIQUE_ROUNDS = 100
+_LONG_WAIT_US = 100_000
 
 
 class Sqlite:
@@ -95,7 +96,7 @@ class Sqlite:
             if found:
                 return found
             # The older job ended between the two statements: its key is free again.
-        raise DatabaseError(f"unique key {job.unique_key!r} of queue {job.queue!r} was never free nor found")
+        raise DatabaseError(f"id {id} or unique key {job.unique_key!r} of {job.queue!r}: taken, then not found")
 
     def enqueue_many(self, jobs: Sequence[NewJob], *, ids: Sequence[int] | None = None) -> Op[list[Enqueued]]:
         done: dict[int, Enqueued] = {}
@@ -273,7 +274,9 @@ class Sqlite:
 
     def renew(self, held: Sequence[Held], lease: float) -> Op[Renewal]:
         pairs = json.dumps([(h.id, h.token.hex) for h in held])
+        yield Begin()  # so that the lease counts from behind the wait for the lock
         rows = yield self._fetch("renew", held=pairs, lease_us=values.microseconds(lease))
+        yield Commit()
         renewed = frozenset(row[0] for row in rows)
         return Renewal(
             renewed=renewed,
@@ -289,7 +292,12 @@ class Sqlite:
         overdue = yield self._fetch("reap_pick", limit=limit)
         if not overdue:
             return []
+        before = yield self._fetch("clock")
         yield Begin()
+        after = yield self._fetch("clock")
+        if after[0][0] - before[0][0] > _LONG_WAIT_US:  # the owners may be waiting for the same lock, to renew
+            yield Rollback()
+            return []
         overdue = yield self._fetch("reap_pick", limit=limit)
         ids = json.dumps([row[0] for row in overdue])
         for name in ("reap_attempts", "reap_history", "reap_end", "reap"):

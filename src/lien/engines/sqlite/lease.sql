@@ -95,3 +95,6 @@ RETURNING id;
 -- Claims of this worker that it never heard of: their transaction committed while the connection broke.
 SELECT id, attempt, claim_token FROM lien_job
 WHERE state = 'claimed' AND claim_token IN (SELECT value FROM json_each(:tokens));
+
+-- name: clock
+SELECT :now;

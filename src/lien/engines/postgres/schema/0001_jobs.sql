@@ -283,7 +283,11 @@ BEGIN
         END IF;
         EXIT WHEN job_id IS NOT NULL;
     END LOOP;
-    PERFORM pg_notify('lien.lien_channel', lien_enqueue.queue) WHERE EXISTS (
+    IF job_id IS NULL THEN
+        RAISE EXCEPTION 'unique key % of queue % was never free nor found', lien_enqueue.unique_key, lien_enqueue.queue;
+    END IF;
+    PERFORM pg_notify('lien.lien_channel', lien_enqueue.queue)
+    WHERE clock_timestamp() > transaction_timestamp() + interval '100 ms' OR EXISTS (
         SELECT FROM lien.lien_sleeper s WHERE s.queue = lien_enqueue.queue AND s.until > clock_timestamp());
     RETURN job_id;
 END
