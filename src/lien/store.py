@@ -180,7 +180,8 @@ class Store:
         if kept is None:
             return self.connector.connect()
         driver, since = kept
-        if clock.monotonic() - since > _IDLE_CHECK and not driver.alive():
+        embedded = self.engine.name == "sqlite"  # asking costs nothing there
+        if (embedded or clock.monotonic() - since > _IDLE_CHECK) and not driver.alive():
             driver.close()
             return self._take()
         return driver
@@ -264,6 +265,10 @@ class Store:
             raise UnsupportedConnection(
                 f"{_name(connection)} is a connection to {engine}, but this Lien is on {self.masked_url}"
             )
+        if engine == "postgresql" and connection.pgconn.pipeline_status:  # type: ignore[attr-defined]
+            raise UnsupportedConnection(
+                "this connection is in pipeline mode, where answers come later: enqueue before or after the pipeline"
+            )
         if engine == "sqlite":
             from lien.drivers.sqlite import SqliteDriver
 
@@ -284,7 +289,14 @@ def _after_fork() -> None:
     _INHERITED.extend(store.forget() for store in list(_STORES))
 
 
-os.register_at_fork(after_in_child=_after_fork)
+def _before_fork() -> None:
+    """Idle connections to a file are closed: SQLite forbids to take them along."""
+    for store in list(_STORES):
+        if store.engine.name == "sqlite":
+            store.close()
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
 
 class _Async:

@@ -91,12 +91,10 @@ def test_a_job_that_ran_meanwhile_is_not_made_again(db: Database, far: Database,
 
     far.engine.enqueue_again = late  # type: ignore[method-assign]
     proxy.cut(marker, delivered=True)
-    if marker == b"nextval":  # nothing was written yet: the error is plain
-        with pytest.raises(DatabaseUnavailable):
-            task.enqueue(1)
-        assert db.counts() == (0, 0, 0)
-        return
     job = task.enqueue(1)
+    if marker == b"nextval":  # nothing was written yet: other ids will do
+        assert db.states() == {job.id: "runnable"}
+        return
     assert db.states() == {job.id: "succeeded"}
     assert db.counts() == (0, 1, 1)
 
@@ -177,7 +175,7 @@ def test_other_writes_can_be_sent_again(db: Database, far: Database, proxy: Prox
     if verb == "retry":
         db.ack(claim, "fail", error="e", final=True)
     verbs: dict[str, tuple[bytes, Callable[[], Any]]] = {
-        "renew": (COMMIT, lambda: far.renew(claim)),
+        "renew": (b"lease_expires_at", lambda: far.renew(claim)),
         "cancel": (b"cancel_requested", lambda: far.jobs.cancel(claim.id)),
         "reap": (b"lease_expires_at", far.reap),
         "retry": (COMMIT, lambda: far.jobs.retry(claim.id)),

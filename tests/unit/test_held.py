@@ -15,7 +15,7 @@ from lien.worker.held import Cause, HeldClaims, Running
 
 def running(id: int = 1, attempt: int = 1) -> Running:
     claim = Claim(id, attempt, "t", "{}", "q", 2, 0, attempt, 0, 20, 0, 60.0, 5.0, 60.0, uuid.uuid4())
-    return Running(claim, Context(claim, "n", threading.Event()), 0.0, 0.0)
+    return Running(claim, Context(claim, "n", threading.Event()), float("inf"), 0.0)
 
 
 def test_the_gate_opens_once():

@@ -19,7 +19,7 @@ class Kind(Enum):
 
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
-_DISCONNECTED_STATES = frozenset({"25006", "26000", "57P01", "57P02", "57P03", "57P05"})
+_DISCONNECTED_STATES = frozenset({"0A000", "25006", "25P03", "26000", "42P05", "57P01", "57P02", "57P03", "57P05"})
 _DISCONNECTED_CLASSES = frozenset({"08", "53", "58"})  # connection, resources (disk, memory), system
 _RETRYABLE_STATES = frozenset({"40001", "40P01", "55P03"})
 _SCHEMA_STATES = frozenset({"42P01", "3F000", "42703", "42883"})

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import selectors
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import pq
 from psycopg.rows import tuple_row
 
 from lien.commands import Begin, Command, Commit, Copy, Fetch, Many, Pipe, Rollback, Script, Settings
-from lien.drivers.contract import ENDED_INSIDE
-from lien.errors import UsageError
+from lien.drivers.listener import Listener
+
+if TYPE_CHECKING:
+    from lien.drivers.psycopg_block import AsyncOwnedTransaction, OwnedTransaction
 
 _STYLE = "pyformat"
 _OWN = {
@@ -23,8 +23,15 @@ _OWN = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-_SESSION = "-c plan_cache_mode=force_generic_plan -c lock_timeout=5s -c default_transaction_isolation=read\\ committed"
+_SESSION = {
+    "plan_cache_mode": "force_generic_plan",
+    "lock_timeout": "2s",
+    "idle_in_transaction_session_timeout": "15s",  # a frozen process must not hold rows for ever
+    "default_transaction_isolation": "read committed",
+    "datestyle": "ISO",
+}
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+_HANDLER = "lien handler"
 _IDLE = pq.TransactionStatus.IDLE
 
 
@@ -56,8 +63,12 @@ class PsycopgDriver:
                 # Between two syncs the server makes one transaction of it without a BEGIN; where a pooler stands
                 # between, BEGIN has to say the isolation level, which is no setting of the session there.
                 if self._settled:
-                    with self.connection.pipeline():
-                        sent = [self._send(step) for step in commands if type(step) is Fetch]
+                    try:
+                        with self.connection.pipeline():
+                            sent = [self._send(step) for step in commands if type(step) is Fetch]
+                    except psycopg.Error:
+                        self._forget_prepared()
+                        raise
                 else:
                     self._begun = True
                     with self.connection.pipeline():
@@ -97,6 +108,12 @@ class PsycopgDriver:
     @staticmethod
     def _rows(cursor: psycopg.Cursor[Any]) -> list[Any]:
         return cursor.fetchall() if cursor.description else []
+
+    def _forget_prepared(self) -> None:
+        """Psycopg believes prepared what an aborted pipeline has skipped."""
+        if not self._borrowed:
+            with contextlib.suppress(psycopg.Error):
+                self.connection.execute("DEALLOCATE ALL", prepare=False)
 
     def _begin(self) -> None:
         # In a transaction of the caller's, or where psycopg opens one by itself: a savepoint inside it.
@@ -147,8 +164,12 @@ class AsyncPsycopgDriver:
                 return await self._rows(await self._send(command))
             case Pipe(commands):
                 if self._settled:
-                    async with self.connection.pipeline():
-                        sent = [await self._send(step) for step in commands if type(step) is Fetch]
+                    try:
+                        async with self.connection.pipeline():
+                            sent = [await self._send(step) for step in commands if type(step) is Fetch]
+                    except psycopg.Error:
+                        await self._forget_prepared()
+                        raise
                 else:
                     self._begun = True
                     async with self.connection.pipeline():
@@ -188,6 +209,11 @@ class AsyncPsycopgDriver:
     async def _rows(cursor: psycopg.AsyncCursor[Any]) -> list[Any]:
         return await cursor.fetchall() if cursor.description else []
 
+    async def _forget_prepared(self) -> None:
+        if not self._borrowed:
+            with contextlib.suppress(psycopg.Error):
+                await self.connection.execute("DEALLOCATE ALL", prepare=False)
+
     async def _begin(self) -> None:
         self._savepoint = self._borrowed and (
             not self.connection.autocommit or self.connection.info.transaction_status != _IDLE
@@ -220,106 +246,6 @@ class AsyncPsycopgDriver:
             await self.connection.close()
 
 
-def _still_open(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-    if connection.info.transaction_status == _IDLE:
-        raise UsageError(ENDED_INSIDE)
-
-
-class OwnedTransaction:
-    """A transaction for a handler: psycopg's own block refuses commit() inside it."""
-
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self.connection = connection
-        self.driver = PsycopgDriver(connection, borrowed=True)
-        self._block = connection.transaction()
-        self._block.__enter__()
-
-    def seal(self) -> None:
-        _still_open(self.connection)
-
-    def commit(self) -> None:
-        self._block.__exit__(None, None, None)
-
-    def rollback(self) -> None:
-        with contextlib.suppress(psycopg.Error, OSError):
-            self._block.__exit__(psycopg.Rollback, psycopg.Rollback(), None)
-
-    def close(self) -> None:
-        with contextlib.suppress(psycopg.Error, OSError):
-            self.connection.close()
-
-
-class AsyncOwnedTransaction:
-    """The same on an event loop."""
-
-    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        self.connection = connection
-        self.driver = AsyncPsycopgDriver(connection, borrowed=True)
-        self._block = connection.transaction()
-
-    async def open(self) -> AsyncOwnedTransaction:
-        await self._block.__aenter__()
-        return self
-
-    def seal(self) -> None:
-        _still_open(self.connection)
-
-    async def commit(self) -> None:
-        await self._block.__aexit__(None, None, None)
-
-    async def rollback(self) -> None:
-        with contextlib.suppress(psycopg.Error, OSError):
-            await self._block.__aexit__(psycopg.Rollback, psycopg.Rollback(), None)
-
-    async def close(self) -> None:
-        with contextlib.suppress(psycopg.Error, OSError):
-            await self.connection.close()
-
-
-class Listener:
-    """LISTEN on a connection of its own."""
-
-    def __init__(self, connection: psycopg.Connection[Any], channel: str) -> None:
-        self._connection = connection
-        try:
-            connection.execute(f'LISTEN "{channel}"')
-        except psycopg.Error:
-            connection.close()
-            raise
-        self._read, self._write = os.pipe()
-        os.set_blocking(self._write, False)
-
-    def wait(self, seconds: float) -> bool:
-        pgconn = self._connection.pgconn
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._read, selectors.EVENT_READ)
-            selector.register(pgconn.socket, selectors.EVENT_READ)
-            ready = {key.fd for key, _ in selector.select(seconds)}
-        if self._read in ready:
-            os.read(self._read, 4096)
-        if pgconn.socket not in ready:
-            return False
-        pgconn.consume_input()  # raises when the server has gone
-        woken = False
-        while pgconn.notifies() is not None:
-            woken = True
-        return woken
-
-    def check(self) -> None:
-        """Ask the server: a connection cut without a word shows itself here. Raises when it is gone."""
-        self._connection.execute("SELECT 1")
-
-    def interrupt(self) -> None:
-        with contextlib.suppress(OSError):  # the pipe is full of interruptions, or closed: either will do
-            os.write(self._write, b"x")
-
-    def close(self) -> None:
-        with contextlib.suppress(psycopg.Error, OSError):
-            self._connection.close()
-        os.close(self._read)
-        os.close(self._write)
-
-
 class PsycopgConnector:
     """Connections to one PostgreSQL database.
 
@@ -337,21 +263,28 @@ class PsycopgConnector:
         return PsycopgDriver(connection, borrowed=False, settled=not self._pooled)
 
     async def aconnect(self) -> AsyncPsycopgDriver:
+        return await self._aopen("lien")
+
+    async def _aopen(self, name: str) -> AsyncPsycopgDriver:
         try:
-            connection = await psycopg.AsyncConnection.connect(self._url, autocommit=True, **self._options("lien"))
+            connection = await psycopg.AsyncConnection.connect(self._url, autocommit=True, **self._options(name))
         except psycopg.OperationalError as error:
             if not self._learn(error):
                 raise
-            return await self.aconnect()
+            return await self._aopen(name)
         return AsyncPsycopgDriver(connection, borrowed=False, settled=not self._pooled)
 
     def begin(self) -> OwnedTransaction:
-        connection = self._open("lien handler")
+        from lien.drivers.psycopg_block import OwnedTransaction  # it is made of the drivers here
+
+        connection = self._open(_HANDLER)
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         return OwnedTransaction(connection)
 
     async def abegin(self) -> AsyncOwnedTransaction:
-        connection = (await self.aconnect()).connection
+        from lien.drivers.psycopg_block import AsyncOwnedTransaction
+
+        connection = (await self._aopen(_HANDLER)).connection
         await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
         return await AsyncOwnedTransaction(connection).open()
 
@@ -387,9 +320,14 @@ class PsycopgConnector:
         options: dict[str, Any] = {key: value for key, value in _OWN.items() if key not in given}
         if "application_name" not in given:
             options["application_name"] = name
+        if "client_encoding" not in given:
+            options["client_encoding"] = "utf8"
         if self._pooled:
             options["prepare_threshold"] = None
         else:
             options["prepare_threshold"] = 1
-            options["options"] = f"{given.get('options', '')} {_SESSION}".strip()
+            # A handler's transaction may be idle for as long as the handler likes.
+            session = {k: v for k, v in _SESSION.items() if name != _HANDLER or not k.startswith("idle")}
+            words = " ".join(f"-c {k}=" + v.replace(" ", "\\ ") for k, v in session.items())
+            options["options"] = f"{given.get('options') or ''} {words}".strip()
         return options

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import os
 import re
-import select
 import sqlite3
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -31,11 +30,12 @@ from lien.commands import (
     Row,
     Script,
 )
+from lien.drivers.commit_watch import CommitWatch
 from lien.drivers.contract import ENDED_INSIDE
-from lien.drivers.inotify import FileWatch, Unwatchable
 from lien.errors import UsageError
 from lien.sqlfile import Statement
 
+_FILE_CHECK_SECONDS = 1.0
 _BUSY_SECONDS = 10.0
 _CACHED_STATEMENTS = 256
 _LEGACY = -1  # sqlite3.LEGACY_TRANSACTION_CONTROL, from Python 3.12 on
@@ -59,6 +59,35 @@ def _plan(statement: Statement) -> _Plan:
     return _Plan(sql, _NOW.search(sql) is not None, not sql.startswith("SELECT"))
 
 
+class FileGone(sqlite3.OperationalError):
+    """The file was deleted or replaced while a connection was open."""
+
+    sqlite_errorcode = 14  # as for a file that cannot be opened
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} was deleted or replaced")
+
+
+_OPEN: weakref.WeakSet[SqliteDriver] = weakref.WeakSet()
+_FORKED_WITH: set[str] = set()
+
+
+def _after_fork() -> None:
+    """SQLite forbids to go on with a connection in a forked child, and to open the same file there meanwhile."""
+    _FORKED_WITH.update(driver.path for driver in list(_OPEN) if driver.path is not None)
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 class SqliteDriver:
     """Commands on a connection.
 
@@ -67,12 +96,22 @@ class SqliteDriver:
         borrowed: it is the caller's: never commit, never close, work inside its transaction.
     """
 
-    def __init__(self, connection: sqlite3.Connection, *, borrowed: bool) -> None:
+    def __init__(self, connection: sqlite3.Connection, *, borrowed: bool, path: str | None = None) -> None:
         self.connection = connection
         self._borrowed = borrowed
+        self._path = path
+        self._file = None if path is None else _identity(path)
+        self._checked_at = clock.monotonic()
+        if not borrowed:
+            _OPEN.add(self)
         self._begun = False
         self._savepoint = False
         self._moment: int | None = None
+
+    @property
+    def path(self) -> str | None:
+        """The file, if the connection is Lien's own and open."""
+        return self._path
 
     def execute(self, command: Command) -> Any:
         match command:
@@ -100,6 +139,7 @@ class SqliteDriver:
         return None if isinstance(command, Copy | Script) else []
 
     def _rows(self, statement: Statement, params: Params) -> list[Row]:
+        self._still_there()
         sql, timed, writes = _plan(statement)
         if writes:
             self._join()
@@ -108,6 +148,13 @@ class SqliteDriver:
         # Made by hand: connection.cursor() would hand on the caller's row_factory.
         rows: list[Row] = sqlite3.Cursor(self.connection).execute(sql, params).fetchall()
         return rows if self.connection.text_factory is str else [tuple(map(_text, row)) for row in rows]
+
+    def _still_there(self) -> None:
+        """A file that was deleted or replaced can still be written to through an old connection: nobody would know."""
+        if self._path is not None and clock.monotonic() - self._checked_at > _FILE_CHECK_SECONDS:
+            self._checked_at = clock.monotonic()
+            if _identity(self._path) != self._file:
+                raise FileGone(self._path)
 
     def _send(self, sql: str) -> None:
         sqlite3.Cursor(self.connection).execute(sql)
@@ -153,15 +200,14 @@ class SqliteDriver:
                 self.close()
 
     def alive(self) -> bool:
-        cursor = sqlite3.Cursor(self.connection)
         try:
-            cursor.execute("PRAGMA schema_version")  # reads the file
-            ((_, _, path), *_) = cursor.execute("PRAGMA database_list")
+            sqlite3.Cursor(self.connection).execute("PRAGMA schema_version")  # reads the file
         except sqlite3.Error:
             return False
-        return Path(path).exists()  # a deleted one can still be written to, and nobody would know
+        return self._path is None or _identity(self._path) == self._file
 
     def close(self) -> None:
+        _OPEN.discard(self)
         with contextlib.suppress(sqlite3.Error):
             self.connection.close()
 
@@ -181,108 +227,6 @@ def _split(script: str) -> Iterator[str]:
             pending = ""
     if pending.strip():
         yield pending
-
-
-class CommitWatch:
-    """Waits until another connection commits.
-
-    ``PRAGMA data_version`` decides: it differs after a commit of any other connection, also of
-    this process. inotify on the write-ahead log says when to look; without it, a look every
-    30 ms. A writer fills the log first, then syncs it, and only then shows the commit: after a write
-    the look is repeated, soon at first, then at an eighth of the time waited, so that a commit is
-    seen that little late.
-    """
-
-    _INTERVAL = 0.03
-    _SOONEST = 0.0003
-    _LATEST = 0.05
-    _BURST_SECONDS = 0.005
-    _SYNC_SECONDS = 2.0  # a sync that takes longer costs one poll of the worker
-
-    def __init__(self, connection: sqlite3.Connection, path: str) -> None:
-        self._connection = connection
-        self._version = self._look()  # makes the log, if there is none; this connection keeps it from being deleted
-        self._read, self._write = os.pipe()
-        os.set_blocking(self._read, False)
-        os.set_blocking(self._write, False)
-        self._poll = select.poll()
-        self._poll.register(self._read, select.POLLIN)
-        self._pipe_poll = select.poll()
-        self._pipe_poll.register(self._read, select.POLLIN)
-        self._file: FileWatch | None = None
-        self._since = self._written = -math.inf
-        try:
-            self._file = FileWatch(path + "-wal")
-        except Unwatchable:
-            return
-        self._poll.register(self._file.fileno(), select.POLLIN)
-
-    @property
-    def told(self) -> bool:
-        """Whether the system tells about writes (inotify), or the watch must look by itself."""
-        return self._file is not None
-
-    def wait(self, seconds: float) -> bool:
-        deadline = clock.monotonic() + seconds
-        while True:
-            now = clock.monotonic()
-            self._note_writes(now)
-            version = self._look()
-            if version != self._version:
-                self._version = version
-                self._since = now
-                return True
-            if now >= deadline or self._pause(now, deadline - now):
-                return False
-
-    def check(self) -> None:
-        """Ask the file; raises when it is gone."""
-        self._look()
-
-    def _look(self) -> int:
-        version: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
-        return version
-
-    def _note_writes(self, now: float) -> None:
-        if self._file is not None and self._file.written():
-            if not self._within(self._BURST_SECONDS, now):
-                self._since = now
-            self._written = now
-
-    def _within(self, seconds: float, now: float) -> bool:
-        """Whether a write was seen in these last seconds."""
-        return now - self._written < seconds
-
-    def _pause(self, now: float, left: float) -> bool:
-        """Wait for a reason to look again; True when it is an interruption."""
-        if self._file is None:
-            ready = self._pipe_poll.poll(min(left, self._INTERVAL) * 1000)
-        elif self._within(self._SYNC_SECONDS, now):  # it may become a commit yet
-            step = min(max((now - self._since) / 8, self._SOONEST), self._LATEST, left)
-            if step < 0.001:  # noqa: PLR2004 - poll() counts in milliseconds
-                clock.sleep(step)
-                step = 0.0
-            # A burst of writes is one write: its later ones do not shorten the step.
-            burst = self._within(self._BURST_SECONDS, now)
-            ready = (self._pipe_poll if burst else self._poll).poll(step * 1000)
-        else:
-            ready = self._poll.poll(left * 1000)
-        if not any(fd == self._read for fd, _ in ready):
-            return False
-        os.read(self._read, 4096)
-        return True
-
-    def interrupt(self) -> None:
-        with contextlib.suppress(OSError):  # a full pipe or a closed one: either will do
-            os.write(self._write, b"x")
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-        with contextlib.suppress(sqlite3.Error):
-            self._connection.close()
-        os.close(self._read)
-        os.close(self._write)
 
 
 class OwnedTransaction:
@@ -360,7 +304,7 @@ class SqliteConnector:
         self._synchronous = f"PRAGMA synchronous = {durability.upper()}"
 
     def connect(self) -> SqliteDriver:
-        return SqliteDriver(self._open(), borrowed=False)
+        return SqliteDriver(self._open(), borrowed=False, path=self._path)
 
     async def aconnect(self) -> None:
         """Nothing: operations are carried to a thread."""
@@ -375,6 +319,11 @@ class SqliteConnector:
         return CommitWatch(self._open(), self._path)
 
     def _open(self) -> sqlite3.Connection:
+        if self._path in _FORKED_WITH:
+            raise UsageError(
+                f"this process was forked while {self._path} was open, which SQLite does not survive: start it by "
+                "spawn (multiprocessing.set_start_method('spawn')) or close() the Lien before the fork"
+            )
         connection = sqlite3.connect(
             self._path,
             timeout=_BUSY_SECONDS,

@@ -17,6 +17,7 @@ from lien import clock
 from lien.codec import Codec, as_object
 from lien.model import Ack
 from lien.task import Task
+from lien.worker.events import logger
 from lien.worker.held import Cause, Running
 from lien.worker.outcome import raised, returned
 
@@ -55,6 +56,7 @@ class Executor:
         self._loop_thread = threading.Thread(target=self._run_loop, name="lien-loop", daemon=True)
         self._sweep: asyncio.TimerHandle | None = None
         self._running: set[Running] = set()
+        self._stopping = False
 
     def start(self) -> None:
         """Start the event loop's thread."""
@@ -80,6 +82,7 @@ class Executor:
 
     def stop(self) -> None:
         """Stop the loop and let idle threads go; running handlers must have been dealt with before."""
+        self._stopping = True
         for _ in self._threads:
             self._inbox.put(None)
         if self._loop_thread.is_alive():
@@ -92,7 +95,12 @@ class Executor:
 
     def _run_loop(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        while not self._stopping:
+            try:
+                self._loop.run_forever()
+            except BaseException:  # noqa: BLE001 - logged, and the worker goes on
+                # A SystemExit of a task that some handler left behind, for example: it ends that task, not the worker.
+                logger.exception("something stopped the event loop of the handlers; it goes on")
         leftover = asyncio.all_tasks(self._loop)
         for task in leftover:
             task.cancel()

@@ -86,13 +86,17 @@ class LeaseThread:
                     driver.close()
 
     def _keep(self, driver: OwnDriver) -> None:
-        last = clock.monotonic()
+        last, last_host = clock.monotonic(), clock.host_time_us()
         while not self._stop.is_set():
-            now = clock.monotonic()
-            if now - last > self._settings.lease / 2:
-                # This process stood still (stopped, or the machine slept): what it knows of others is old.
+            now, host = clock.monotonic(), clock.host_time_us()
+            stepped = abs((host - last_host) / 1e6 - (now - last))
+            if now - last > self._settings.lease / 2 or stepped > self._settings.lease / 4:
+                # This process stood still (stopped, or the machine slept), or the host's clock was set, which is the
+                # database's clock on SQLite: what leases say is worth nothing before everybody has renewed.
                 self._healthy_since = now
-            last = now
+                for running in self._held.all():
+                    running.renew_at = 0.0
+            last, last_host = now, host
             try:
                 self._beat(driver, now)
             except Exception as error:

@@ -18,15 +18,13 @@ from lien.commands import run
 from lien.drivers.classify import Kind, classify, first_line, from_driver
 from lien.drivers.contract import OwnDriver
 from lien.errors import DatabaseError
-from lien.machine import AttemptOutcome, State
 from lien.model import PRIORITIES, Ack, Claim, ClaimRequest, Cycle, Promote
 from lien.store import Store
 from lien.worker.events import Event, Stream, What
+from lien.worker.finisher import Finisher
 from lien.worker.held import HeldClaims, Running
 from lien.worker.lanes import Lanes
-from lien.worker.outcome import unstorable
 from lien.worker.settings import Settings
-from lien.worker.telling import about, tell_ended
 
 _PROMOTE_BATCH = 500
 _PROMOTE_EVERY = 0.05
@@ -69,15 +67,14 @@ class Pump:
         self._stream = stream
         self._accept = accept
         self._dry = dry
-        self._done: deque[tuple[Running, Ack | None]] = deque()
         self._wake = threading.Event()
         self._claiming = True
         self._stopping = False
         self._hinted = False
         self._ill = self._was_well = False
         self._busy_rounds = 0
-        self._pending: list[Ack] = []
         self._lanes = Lanes(queues)
+        self._finisher = Finisher(self._engine, held, stream, self._lanes.lower, self._busy)
         self._look_at = 0.0
         self._promote_floor: object = None
         self._full_promote_at = 0.0
@@ -94,7 +91,7 @@ class Pump:
 
     def report(self, running: Running, ack: Ack | None) -> None:
         """A handler has ended; its acknowledgement goes out with the next round trip."""
-        self._done.append((running, ack))
+        self._finisher.report(running, ack)
         if not self._wake.is_set():
             self._wake.set()
 
@@ -117,7 +114,7 @@ class Pump:
     @property
     def idle(self) -> bool:
         """Whether nothing waits to be written."""
-        return not self._done and not self._pending
+        return self._finisher.idle
 
     # ── the thread ──
 
@@ -167,7 +164,7 @@ class Pump:
         self._promote_floor = None
         self._look_at = 0.0
         self._sleeping_until = 0.0
-        self._replay(driver)
+        self._finisher.replay(driver)
         self.release_orphans(driver)
         while run(self._engine.unpark(self._tasks, _UNPARK_BATCH), driver) == _UNPARK_BATCH:
             pass
@@ -180,19 +177,25 @@ class Pump:
             self.orphan_tokens.popleft()
         tokens = [token for token, _ in self.orphan_tokens]
         if tokens and (unheard := run(self._engine.orphans(tokens), driver)):
-            self._write(driver, unheard)
+            self._finisher.write(driver, unheard)
 
     def _work(self, driver: OwnDriver) -> None:
         while True:
-            self._collect()
+            self._wake.clear()
+            if self._hinted:
+                self._hinted = False
+                self._look_at = 0.0
+            self._finisher.collect()
+            self._finisher.retry_stuck(driver)
             # What this round acknowledges frees its slots in the same commit that fills them again.
-            free = self._settings.concurrency - len(self._held) + len(self._pending)
+            free = self._settings.concurrency - len(self._held) + len(self._finisher.pending)
             now = clock.monotonic()
             looking = self._claiming and free > 0 and now >= self._look_at
-            if self._pending or looking:
+            if self._finisher.pending or looking:
                 self._round(driver, free if looking or (self._claiming and free > 0) else 0)
                 continue
-            if self._stopping:
+            # Asked in this order: what is reported before the stop is written before the end.
+            if self._stopping and self._finisher.idle:
                 run(self._engine.awake(self._settings.identity), driver)
                 return
             if self.orphan_tokens and now >= self._orphans_at:
@@ -202,60 +205,37 @@ class Pump:
             wait = self._look_at - now if self._claiming and free > 0 else 5.0
             if self.listening and self._claiming and free > 0:
                 wait = min(wait, self._sleeping_until - now)
-            self._wait(min(wait, 1.0) if self.orphan_tokens else wait)
-
-    def _collect(self) -> None:
-        """Take what handlers have reported."""
-        self._wake.clear()
-        if self._hinted:
-            self._hinted = False
-            self._look_at = 0.0
-        withdrawn = []
-        done = self._done
-        while done:
-            running, ack = done.popleft()
-            if ack is None:
-                withdrawn.append(running.key)
-                if running.acknowledged and self._stream.wanted:
-                    claim = running.claim
-                    took = clock.monotonic() - (running.began_at or 0.0)
-                    self._stream.emit(about(What.SUCCEEDED, claim, claim.id, claim.attempt, seconds=took))
-            else:
-                if ack.kind != "succeed":
-                    running.note, running.again_in = ack.error, ack.delay
-                self._pending.append(ack)
-        if withdrawn:
-            self._held.remove(withdrawn)
+            self._wait(min(wait, 1.0) if self.orphan_tokens or not self._finisher.idle else wait)
 
     def _round(self, driver: OwnDriver, free: int) -> None:
         """One round trip: acknowledge, promote, claim."""
         started = clock.monotonic()
         claim, promote, full = self._wishes(free, started) if free > 0 else (None, None, False)
         try:
-            cycle = run(self._engine.cycle(self._pending, claim, promote), driver)
+            cycle = run(self._engine.cycle(self._finisher.pending, claim, promote), driver)
         except Exception as error:
             kind = classify(error)
             if claim is not None and kind is Kind.DISCONNECTED:  # it may have committed all the same
                 self.orphan_tokens.append((claim.token, started + 2 * self._settings.lease))
             if not from_driver(error) or kind in {Kind.DISCONNECTED, Kind.SCHEMA}:
                 raise
-            had_acks = bool(self._pending)
-            self._replay(driver)
+            had_acks = bool(self._finisher.pending)
+            self._finisher.replay(driver)
             if kind is not Kind.RETRYABLE and not had_acks:
                 raise  # the claim itself fails: said, never taken for an empty queue
             self._busy(error)
             self._wait(random.random() * 0.02, only_stop=True)  # noqa: S311 - not a secret
             return
-        self._pending = []
+        self._finisher.pending = []
         self._was_well = True
         self._busy_rounds = 0
         if self._ill:
             self._ill = False
             self._stream.emit(Event(what=What.RECONNECTED))
-        self._free(cycle)
+        self._finisher.free(cycle)
         if cycle.claims:
             self._accept(cycle.claims, started)
-        self._look_up(cycle.unacknowledged, driver)
+        self._finisher.look_up(cycle.unacknowledged, driver)
         if claim is not None:
             self._took(driver, claim, cycle, promoted=promote is not None, full=full, started=started)
 
@@ -335,77 +315,3 @@ class Pump:
             return
         if seconds > 0:
             self._wake.wait(seconds)
-
-    # ── acknowledgements ──
-
-    def _replay(self, driver: OwnDriver) -> None:
-        """Write the pending acknowledgements alone, again if need be."""
-        self._collect()
-        acks, self._pending = self._pending, []
-        try:
-            self._write(driver, acks)
-        except BaseException:
-            self._pending = acks + self._pending  # a repeated one changes nothing and says so
-            raise
-
-    def _write(self, driver: OwnDriver, acks: list[Ack]) -> None:
-        """Write acks; halve a batch that is refused until the one that cannot be stored stands alone."""
-        while acks:
-            try:
-                cycle = run(self._engine.finish(acks), driver)
-            except Exception as error:
-                kind = classify(error)
-                if kind not in {Kind.REFUSED, Kind.RETRYABLE}:
-                    raise  # the database's trouble, not the value's: they are written when it is well again
-                if kind is Kind.RETRYABLE:
-                    self._busy(error)
-                    self._wait(random.random() * 0.02, only_stop=True)  # noqa: S311 - not a secret
-                elif len(acks) > 1:
-                    half = len(acks) // 2
-                    self._write(driver, acks[:half])
-                    acks = acks[half:]
-                elif acks[0].kind != "fail" or not acks[0].final:
-                    acks = [unstorable(acks[0], error)]
-                else:  # not even that: its lease will end it, and the others must not wait for it
-                    self._drop(acks[0], error)
-                    return
-            else:
-                self._free(cycle)
-                self._look_up(cycle.unacknowledged, driver)
-                return
-
-    def _drop(self, ack: Ack, error: Exception) -> None:
-        gone = self._held.remove([(ack.id, ack.attempt)])
-        claim = gone[0].claim if gone else None
-        why = f"the database refuses every word about its end, so its lease will run out: {first_line(error)}"
-        self._stream.emit(about(What.LOST, claim, ack.id, ack.attempt, error=why))
-
-    def _free(self, cycle: Cycle) -> None:
-        """Free the slots of what is written."""
-        if not cycle.ended:
-            return
-        gone = self._held.remove([(ended.id, ended.attempt) for ended in cycle.ended])
-        for ended in cycle.ended:
-            if ended.state is State.RUNNABLE:
-                self._lanes.lower(ended.available_at)
-        if self._stream.wanted or any(e.state is not State.SUCCEEDED for e in cycle.ended):
-            tell_ended(self._stream, cycle.ended, gone)
-
-    def _look_up(self, acks: Sequence[Ack], driver: OwnDriver) -> None:
-        """Say of acks that changed nothing whether they had been written before or are stale; free their slots."""
-        if not acks:
-            return
-        try:
-            closed = run(self._engine.find_closed(acks), driver)
-        except BaseException:
-            self._pending += acks  # a repeated one changes nothing and says so
-            raise
-        gone = {running.claim.id: running for running in self._held.remove([(ack.id, ack.attempt) for ack in acks])}
-        for ack in acks:
-            running = gone.get(ack.id)
-            claim = running.claim if running else None
-            if ack.id not in closed:
-                late = f"its {ack.kind} came too late: the claim is no longer this worker's; nothing was changed"
-                self._stream.emit(about(What.STALE, claim, ack.id, ack.attempt, error=late))
-            elif ack.outcome is AttemptOutcome.SUCCEEDED and self._stream.wanted:
-                self._stream.emit(about(What.SUCCEEDED, claim, ack.id, ack.attempt))

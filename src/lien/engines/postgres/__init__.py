@@ -33,6 +33,7 @@ from lien.model import (
 from lien.sqlfile import load, placed_in_schema
 
 _START = datetime.datetime(1900, 1, 1, tzinfo=datetime.UTC)  # the CHECK on available_at allows nothing earlier
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MAX_ID = 2**63 - 1
 _OLDEST_SERVER = 130_000
 _PARTITION_DAYS = 8
@@ -77,6 +78,8 @@ class Postgres:
             rows = yield Fetch(self.statements["enqueue"], job_params(job, id))
             if rows:
                 return Enqueued(rows[0][0])
+            if job.unique_key is None:
+                break
             rows = yield self._find_unique(job.queue, None, job.unique_key)
             if rows:
                 return Enqueued(rows[0][0], created=False)
@@ -96,7 +99,7 @@ class Postgres:
         )
         yield Begin()
         rows = yield self._fetch("reserve", n=len(jobs) if ids is None else 1)
-        clock = rows[0][1]
+        clock = _EPOCH + datetime.timedelta(microseconds=rows[0][1])
         if ids is None:
             ids = [row[0] for row in rows]
         for i in keyed:
@@ -146,7 +149,9 @@ class Postgres:
         ended, unacknowledged = endings(list(batches.values()), answers[: len(finishes)])
         rest = list(answers[len(finishes) :])
         promoted, promoted_floor, next_due = rest.pop(0)[0] if promote is not None else (0, None, None)
-        claims, parked = claimed(claim, rest.pop(0)) if claim is not None else ([], 0)
+        claims, parked, behind = claimed(claim, rest.pop(0)) if claim is not None else ([], 0, 0)
+        if behind:  # rows with larger fences than the sequence gives, as after a restore: they would never be claimed
+            yield self._fetch("raise_fences")
         return Cycle(ended, unacknowledged + repeated, promoted, promoted_floor, next_due, claims, parked)
 
     def finish(self, acks: Sequence[Ack]) -> Op[Cycle]:
@@ -194,10 +199,9 @@ class Postgres:
     def renew(self, held: Sequence[Held], lease: float) -> Op[Renewal]:
         held = sorted(held)
         ids, tokens = [h.id for h in held], [h.token for h in held]
-        yield Begin()
-        yield Settings(self.statements["settings"])
-        rows = yield self._fetch("renew", ids=ids, tokens=tokens, lease=lease)
-        yield Commit()
+        # One pipeline: a process frozen between two statements would keep these rows locked.
+        renew = self._fetch("renew", ids=ids, tokens=tokens, lease=lease)
+        (rows,) = yield Pipe((Settings(self.statements["settings"]), renew))
         renewed = frozenset(row[0] for row in rows)
         missing = [h for h in held if h.id not in renewed]
         locked: frozenset[int] = frozenset()
@@ -285,8 +289,10 @@ class Postgres:
 
     def server(self) -> Op[Server]:
         rows = yield self._fetch("server")
-        number, version, read_only = rows[0]
+        number, version, read_only, encoding = rows[0]
         too_old = f"PostgreSQL {_OLDEST_SERVER // 10_000}" if number < _OLDEST_SERVER else None
+        if encoding != "UTF8":
+            too_old = f"a database with the encoding UTF8 (this one has {encoding})"
         return Server("PostgreSQL", version, too_old, read_only)
 
     def namespace(self) -> Op[str]:

@@ -69,10 +69,20 @@ WITH pick AS MATERIALIZED (
     RETURNING id, attempt, task, args::text, queue, priority, available_at, fence, failures, max_failures, lost,
         timeout, backoff_base, backoff_cap
 )
-SELECT claimed.*, 0 FROM claimed
+SELECT claimed.*, 0, 0 FROM claimed
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, count(*)::integer
-FROM parked HAVING count(*) > 0;
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    done.parked, done.picked - done.parked - done.claimed
+FROM (
+    SELECT
+        (SELECT count(*) FROM parked)::integer AS parked, (SELECT count(*) FROM claimed)::integer AS claimed,
+        (SELECT count(*) FROM pick)::integer AS picked
+) AS done
+WHERE done.picked > done.claimed;
+
+-- name: raise_fences
+-- After a restore without its sequences, or a failover that lost some values: past every fence that a row has seen.
+SELECT setval('lien.lien_fence', GREATEST(nextval('lien.lien_fence'), (SELECT max(fence) FROM lien.lien_job)));
 
 -- name: park
 -- transition: park

@@ -1,6 +1,6 @@
 -- name: reserve
--- Ids first, with the clock that decides the state of the rows to come.
-SELECT nextval('lien.lien_job_id_seq'), clock_timestamp() FROM generate_series(1, CAST(:n AS integer));
+-- Ids first, with the clock (microseconds since 1970) that decides the state of the rows to come.
+SELECT nextval('lien.lien_job_id_seq'), CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) FROM generate_series(1, CAST(:n AS integer));
 
 -- name: enqueue
 -- transition: enqueue

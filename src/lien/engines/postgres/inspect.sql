@@ -47,7 +47,7 @@ FROM lien.lien_attempt WHERE job_id = CAST(:id AS bigint) ORDER BY attempt, ende
 
 -- name: server
 SELECT current_setting('server_version_num')::integer, current_setting('server_version'),
-    pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean;
+    pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean, current_setting('server_encoding');
 
 -- name: namespace
 SELECT namespace FROM lien.lien_identity;

@@ -103,22 +103,22 @@ def endings(batches: Sequence[list[Ack]], answers: Sequence[list[Row]]) -> tuple
     return ended, missing
 
 
-def claimed(request: ClaimRequest, rows: Sequence[Row]) -> tuple[list[Claim], int]:
-    """The claims of an answer in the order to start them, and how many rows were parked."""
-    parked = 0
+def claimed(request: ClaimRequest, rows: Sequence[Row]) -> tuple[list[Claim], int, int]:
+    """The claims of an answer in the order to start them; how many rows were parked, and how many had larger fences."""
+    parked = behind = 0
     if rows and rows[-1][0] is None:
-        parked = rows[-1][-1]
+        *_, parked, behind = rows[-1]
         rows = rows[:-1]
     if len(rows) > request.limit:  # the planner trap of claims: must never happen, must never pass unnoticed
         raise DatabaseError(f"a claim of {request.limit} returned {len(rows)} rows")
     token = request.token
-    claims = [Claim._make((*row[:-1], token)) for row in rows]
+    claims = [Claim._make((*row[:-2], token)) for row in rows]
     if len({c.priority for c in claims}) <= 1:
         claims.sort(key=lambda c: (c.available_at, c.id))
     else:
         place = {(lane.queue, lane.priority): i for i, lane in enumerate(request.lanes)}
         claims.sort(key=lambda c: (place[c.queue, c.priority], c.available_at, c.id))
-    return claims, parked
+    return claims, parked, behind
 
 
 def reason_of(text: str | None) -> Reason | None:

@@ -17,19 +17,18 @@ from typing import Any
 from uuid import UUID
 
 from lien.commands import Begin, Commit, Copy, Fetch, Op, Rollback, Script
-from lien.engines.batches import batched
 from lien.engines.contract import Migration, Server
 from lien.engines.schema import load_migrations
 from lien.engines.sqlite import rows as values
+from lien.engines.sqlite.acks import acknowledge
 from lien.errors import DatabaseError, UsageError
-from lien.machine import AttemptOutcome, Reason, State
+from lien.machine import AttemptOutcome, State
 from lien.model import (
     Ack,
     AttemptRecord,
     Claim,
     ClaimRequest,
     Cycle,
-    Ended,
     Enqueued,
     Held,
     JobFilter,
@@ -92,6 +91,8 @@ class Sqlite:
             rows = yield Fetch(self.statements["enqueue"], values.job_params(job, id))
             if rows:
                 return Enqueued(rows[0][0])
+            if job.unique_key is None:
+                break
             found = yield from self._find_unique(job.queue, None, job.unique_key)
             if found:
                 return found
@@ -148,7 +149,7 @@ class Sqlite:
             if not due and not runnable:
                 return Cycle(next_due=next_due if promote is not None else None)
         yield Begin()
-        ended, unacknowledged = yield from self._acknowledge(acks)
+        ended, unacknowledged = yield from acknowledge(self._fetch, acks)
         promoted, promoted_floor, next_due = yield from self._promote(promote)
         claims, parked = yield from self._claim(claim)
         yield Commit()
@@ -215,44 +216,6 @@ class Sqlite:
         if len(rows) < len(picked):
             parked = yield self._fetch("claim_park", ids=ids, tasks=tasks)
         return values.claimed(claim, rows), len(parked)
-
-    def _acknowledge(self, acks: Sequence[Ack]) -> Op[tuple[list[Ended], list[Ack]]]:
-        """Acks in batches: one for each token and kind."""
-        batches, repeated = batched(acks)
-        ended, missing = list[Ended](), list[Ack]()
-        for (kind, token), batch in batches.items():
-            close = self._succeed if kind.startswith("succeed") else self._give_back
-            done = yield from close(kind, token.hex, batch)
-            ended += done
-            if len(done) < len(batch):
-                known = {e.id for e in done}
-                missing += [ack for ack in batch if ack.id not in known]
-        return ended, missing + repeated
-
-    def _succeed(self, kind: str, token: str, batch: Sequence[Ack]) -> Op[list[Ended]]:
-        ids = json.dumps([ack.id for ack in batch])
-        yield self._fetch("succeed_attempts", ids=ids, token=token)
-        if kind == "succeed_with_result":
-            yield self._fetch(kind, acks=values.packed([(ack.id, ack.result) for ack in batch]), token=token)
-        else:
-            yield self._fetch("succeed_history", ids=ids, token=token)
-        rows = yield self._fetch("succeed", ids=ids, token=token)
-        attempts = {ack.id: ack.attempt for ack in batch}
-        return [Ended(row[0], attempts[row[0]], State.SUCCEEDED, None) for row in rows]
-
-    def _give_back(self, kind: str, token: str, batch: Sequence[Ack]) -> Op[list[Ended]]:
-        """Fail, snooze and release: each job ends here or gets another try."""
-        acks = values.packed([values.ACK_FIELDS[kind](ack) for ack in batch])
-        yield self._fetch(kind + "_attempts", acks=acks, token=token)
-        yield self._fetch(kind + "_history", acks=acks, token=token)
-        over = yield self._fetch(kind + "_end", acks=acks, token=token)
-        again = yield self._fetch(kind, acks=acks, token=token)
-        state = State.RUNNABLE if kind == "release" else State.SCHEDULED
-        given = {ack.id: ack for ack in batch}
-        return [
-            *(Ended(id, given[id].attempt, State.FAILED, Reason(why or str(given[id].reason))) for id, why in over),
-            *(Ended(id, given[id].attempt, state, None, at) for id, at in again),
-        ]
 
     def park(self, queue: str, priority: int, tasks: Sequence[str], limit: int) -> Op[int]:
         known = json.dumps(list(tasks))
