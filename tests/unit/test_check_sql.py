@@ -317,8 +317,8 @@ PICKED = "WHERE id = ANY(ARRAY(SELECT id FROM pick))"
         ),
         (
             "reserve",
-            "SELECT nextval('lien.lien_job_id_seq'), clock_timestamp()",
-            "INSERT INTO lien.lien_attempt (job_id, outcome) SELECT n, 'lost'",
+            "SELECT nextval('lien.lien_job_id_seq')",
+            "INSERT INTO lien.lien_attempt (job_id, outcome) SELECT n",
             "writes an attempt without a transition that ends one",
         ),
     ],

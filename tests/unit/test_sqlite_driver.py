@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from lien.commands import Begin, Commit, Fetch, Many, Op, Pipe, Rollback, Script, run
+from lien.drivers import commit_watch
 from lien.drivers import sqlite as driver_module
 from lien.drivers.inotify import FileWatch, Unwatchable
 from lien.drivers.sqlite import CommitWatch, SqliteConnector, SqliteDriver
@@ -376,7 +377,7 @@ def told(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pa
     def refuse(_path: str) -> FileWatch:
         raise Unwatchable("not here")
 
-    monkeypatch.setattr(driver_module, "FileWatch", refuse)
+    monkeypatch.setattr(commit_watch, "FileWatch", refuse)
     return False
 
 

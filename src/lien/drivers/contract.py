@@ -14,6 +14,9 @@ ENDED_INSIDE = (
 class OwnDriver(Protocol):
     """A connection of Lien's own: outside a transaction between operations."""
 
+    worn: bool
+    """It works, but a fresh one would work better."""
+
     def execute(self, command: Command) -> Any:
         """Carry out one command and give its answer."""
 

@@ -54,6 +54,7 @@ class PsycopgDriver:
         self._settled = settled or borrowed  # the settings of the caller's connection are the caller's
         self._begun = False
         self._savepoint = False
+        self.worn = False
 
     def execute(self, command: Command) -> Any:  # noqa: C901, PLR0912 - one case for each command
         match command:
@@ -67,7 +68,7 @@ class PsycopgDriver:
                         with self.connection.pipeline():
                             sent = [self._send(step) for step in commands if type(step) is Fetch]
                     except psycopg.Error:
-                        self._forget_prepared()
+                        self._wear()
                         raise
                 else:
                     self._begun = True
@@ -109,11 +110,11 @@ class PsycopgDriver:
     def _rows(cursor: psycopg.Cursor[Any]) -> list[Any]:
         return cursor.fetchall() if cursor.description else []
 
-    def _forget_prepared(self) -> None:
-        """Psycopg believes prepared what an aborted pipeline has skipped."""
+    def _wear(self) -> None:
+        """What an aborted pipeline has skipped psycopg believes prepared: prepare nothing more on this connection."""
         if not self._borrowed:
-            with contextlib.suppress(psycopg.Error):
-                self.connection.execute("DEALLOCATE ALL", prepare=False)
+            self.worn = True
+            self.connection.prepare_threshold = None
 
     def _begin(self) -> None:
         # In a transaction of the caller's, or where psycopg opens one by itself: a savepoint inside it.
@@ -137,6 +138,8 @@ class PsycopgDriver:
                 self.close()
 
     def alive(self) -> bool:
+        if self.worn:
+            return False
         try:
             self.connection.execute("SELECT 1")
         except psycopg.Error:
@@ -157,6 +160,7 @@ class AsyncPsycopgDriver:
         self._settled = settled or borrowed  # the settings of the caller's connection are the caller's
         self._begun = False
         self._savepoint = False
+        self.worn = False
 
     async def execute(self, command: Command) -> Any:  # noqa: C901, PLR0912 - one case for each command
         match command:
@@ -168,7 +172,7 @@ class AsyncPsycopgDriver:
                         async with self.connection.pipeline():
                             sent = [await self._send(step) for step in commands if type(step) is Fetch]
                     except psycopg.Error:
-                        await self._forget_prepared()
+                        self._wear()
                         raise
                 else:
                     self._begun = True
@@ -209,10 +213,10 @@ class AsyncPsycopgDriver:
     async def _rows(cursor: psycopg.AsyncCursor[Any]) -> list[Any]:
         return await cursor.fetchall() if cursor.description else []
 
-    async def _forget_prepared(self) -> None:
+    def _wear(self) -> None:
         if not self._borrowed:
-            with contextlib.suppress(psycopg.Error):
-                await self.connection.execute("DEALLOCATE ALL", prepare=False)
+            self.worn = True
+            self.connection.prepare_threshold = None
 
     async def _begin(self) -> None:
         self._savepoint = self._borrowed and (
@@ -235,6 +239,8 @@ class AsyncPsycopgDriver:
                 await self.close()
 
     async def alive(self) -> bool:
+        if self.worn:
+            return False
         try:
             await self.connection.execute("SELECT 1")
         except psycopg.Error:

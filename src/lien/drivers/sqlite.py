@@ -102,6 +102,7 @@ class SqliteDriver:
         self._path = path
         self._file = None if path is None else _identity(path)
         self._checked_at = clock.monotonic()
+        self.worn = False
         if not borrowed:
             _OPEN.add(self)
         self._begun = False

@@ -127,8 +127,8 @@ class Pump:
                 driver = self._store.connect()
                 self._begin_session(driver)
                 self._was_well = False
-                self._work(driver)
-                break
+                if self._work(driver):
+                    break
             except Exception as error:
                 if not from_driver(error) and not isinstance(error, DatabaseError):
                     raise
@@ -179,7 +179,8 @@ class Pump:
         if tokens and (unheard := run(self._engine.orphans(tokens), driver)):
             self._finisher.write(driver, unheard)
 
-    def _work(self, driver: OwnDriver) -> None:
+    def _work(self, driver: OwnDriver) -> bool:
+        """Until the end (True), or until another connection would be better (False)."""
         while True:
             self._wake.clear()
             if self._hinted:
@@ -197,7 +198,9 @@ class Pump:
             # Asked in this order: what is reported before the stop is written before the end.
             if self._stopping and self._finisher.idle:
                 run(self._engine.awake(self._settings.identity), driver)
-                return
+                return True
+            if driver.worn:
+                return False
             if self.orphan_tokens and now >= self._orphans_at:
                 self.release_orphans(driver)
             if self._claiming and free > 0 and self._fall_asleep(driver, now):
