@@ -134,6 +134,7 @@ class Cycle:
 
     ``unacknowledged`` are acks that changed nothing: already done, or stale. ``promoted_floor`` is the least
     ``available_at`` made runnable, ``next_due`` the seconds until the next scheduled job (None: there is none).
+    ``parked_task`` is one of the unknown tasks met.
     """
 
     ended: list[Ended] = field(default_factory=list)
@@ -143,6 +144,7 @@ class Cycle:
     next_due: float | None = None
     claims: list[Claim] = field(default_factory=list)
     parked: int = 0
+    parked_task: str | None = None
 
 
 class Held(NamedTuple):

@@ -41,7 +41,7 @@ _WORDS = {
     What.STALE: "stale: somebody else has the job now, nothing was changed",
     What.LOST: "lease lost: the handler is told to stop",
     What.REAPED: "taken back from a silent worker",
-    What.PARKED: "parked: no task of that name here",
+    What.PARKED: "parked",
     What.READY: "ready",
     What.DRAINING: "draining",
     What.STOPPED: "stopped",

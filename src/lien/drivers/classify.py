@@ -92,15 +92,27 @@ def _is_a(error: BaseException, *names: str) -> bool:
 def translate(error: BaseException, where: str) -> LienError:
     """Lien's own error for a driver's one; ``where`` is the database's URL with its secrets masked."""
     line = first_line(error)
+    hint = next((f"; {fix}" for words, fix in _HINTS if words in line), "")
     match classify(error):
         case Kind.DISCONNECTED:
-            return DatabaseUnavailable(f"{where} cannot be reached: {line}")
+            return DatabaseUnavailable(f"{where} cannot be reached: {line}{hint}")
         case Kind.SCHEMA:
-            return SchemaError(f"{where} has no (or older) Lien tables: run `lien migrate` ({line})")
+            return SchemaError(
+                f"{where} has no (or older) Lien tables, or is another database than meant: run `lien migrate` ({line})"
+            )
         case Kind.RETRYABLE:
             return DatabaseError(f"{where} was busy for too long, nothing was changed: {line}")
         case _:
-            return DatabaseError(f"{where}: {line}")
+            return DatabaseError(f"{where}: {line}{hint}")
+
+
+_HINTS = (
+    ("Connection refused", "is the server running there?"),
+    ("password authentication failed", "check user and password in the URL"),
+    ("does not exist", "check the name in the URL, or create it"),
+    ("permission denied", "GRANT the rights that the page “On PostgreSQL” lists to this role"),
+    ("unable to open database file", "does its folder exist, and may this user write to it?"),
+)
 
 
 def first_line(error: BaseException) -> str:

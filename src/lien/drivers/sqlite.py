@@ -59,13 +59,11 @@ def _plan(statement: Statement) -> _Plan:
     return _Plan(sql, _NOW.search(sql) is not None, not sql.startswith("SELECT"))
 
 
-class FileGone(sqlite3.OperationalError):
+def _gone(path: str) -> sqlite3.OperationalError:
     """The file was deleted or replaced while a connection was open."""
-
-    sqlite_errorcode = 14  # as for a file that cannot be opened
-
-    def __init__(self, path: str) -> None:
-        super().__init__(f"{path} was deleted or replaced")
+    error = sqlite3.OperationalError(f"{path} was deleted or replaced")
+    error.sqlite_errorcode = 14  # as for a file that cannot be opened
+    return error
 
 
 _OPEN: weakref.WeakSet[SqliteDriver] = weakref.WeakSet()
@@ -155,7 +153,7 @@ class SqliteDriver:
         if self._path is not None and clock.monotonic() - self._checked_at > _FILE_CHECK_SECONDS:
             self._checked_at = clock.monotonic()
             if _identity(self._path) != self._file:
-                raise FileGone(self._path)
+                raise _gone(self._path)
 
     def _send(self, sql: str) -> None:
         sqlite3.Cursor(self.connection).execute(sql)

@@ -84,10 +84,10 @@ def raised(running: Running, error: BaseException) -> Ack | None:  # noqa: C901,
     return _failed(claim, error)
 
 
-def release(claim: Claim, *, started: bool) -> Ack:
+def release(claim: Claim, *, started: bool, error: str | None = None) -> Ack:
     """Give a claim back; it costs the job nothing unless its handler had started."""
     outcome = AttemptOutcome.INTERRUPTED if started else AttemptOutcome.RELEASED
-    return Ack(claim.id, claim.attempt, claim.token, "release", outcome, started=started)
+    return Ack(claim.id, claim.attempt, claim.token, "release", outcome, started=started, error=error)
 
 
 def unstorable(ack: Ack, error: BaseException) -> Ack:

@@ -275,7 +275,7 @@ class Pump:
             self._lanes.lower(cycle.promoted_floor)
             self._promote_floor = cycle.promoted_floor
         if cycle.parked:
-            self._park(driver, cycle.parked, many=cycle.parked * 2 >= claim.limit)
+            self._park(driver, cycle, many=cycle.parked * 2 >= claim.limit)
         if cycle.promoted or cycle.parked or not short:
             self._look_at = 0.0
             return
@@ -291,9 +291,10 @@ class Pump:
         if not self._wake.is_set():
             self._look_at = now + pause
 
-    def _park(self, driver: OwnDriver, met: int, *, many: bool) -> None:
+    def _park(self, driver: OwnDriver, cycle: Cycle, *, many: bool) -> None:
         """A claim met jobs of tasks that nobody registered here: put many of them out of the way at once."""
-        self._stream.emit(Event(what=What.PARKED, count=met, error="no such task is registered here"))
+        why = "not registered here; they wait for a worker that knows them (a renamed task keeps jobs with name=…)"
+        self._stream.emit(Event(what=What.PARKED, task=cycle.parked_task, count=cycle.parked, error=why))
         for queue in self._queues if many else ():
             for priority in PRIORITIES.values():
                 run(self._engine.park(queue, priority, self._tasks, _PARK_BATCH), driver)

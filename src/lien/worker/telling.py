@@ -28,7 +28,7 @@ def tell_ended(stream: Stream, ended: Sequence[Ended], gone: Sequence[Running]) 
                 what = What.CANCELLED if end.reason == "cancelled" else What.FAILED
                 event = about(what, claim, end.id, claim.attempt, seconds=took, error=running.note)
             case State.RUNNABLE:
-                event = about(What.RELEASED, claim, end.id, claim.attempt)
+                event = about(What.RELEASED, claim, end.id, claim.attempt, error=running.note)
             case _:
                 what = What.SNOOZED if running.note is None else What.RETRYING
                 event = about(

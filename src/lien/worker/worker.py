@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lien.queue import Lien
 
 EXIT_OK = 0
+EXIT_UNWRITTEN = 3
 EXIT_IGNORED_CANCELLATION = 7
 
 _FLUSH = 2.0
@@ -83,7 +84,8 @@ class Worker:
             signals: stop on SIGTERM and SIGINT; ignored outside the main thread, where only `stop` ends it.
 
         Returns:
-            0 when every job was finished or given back, 7 when a handler ignored its cancellation.
+            0 when every job was finished or given back, 7 when a handler ignored its cancellation, 3 when the database
+            was away and the ends of some jobs are not written.
 
         Raises:
             BaseException: what a part of the worker died of, after draining.
@@ -168,7 +170,8 @@ class Worker:
         self._pump.stop_claiming()
         self._withdraw_unstarted()
         if len(self._held):
-            self._stream.emit(Event(what=What.DRAINING, count=len(self._held)))
+            wait = f"they have up to {settings.grace:g} s; a second signal cancels them at once"
+            self._stream.emit(Event(what=What.DRAINING, count=len(self._held), error=wait))
         self._wait_empty(settings.grace, until=self._hurry)
         ignored = 0
         if len(self._held):
@@ -184,6 +187,11 @@ class Worker:
         for thread in self._threads[1:]:
             thread.join(_FLUSH / 4)
         self._executor.stop()
+        if unwritten := [running for running in self._held.all() if running.ended and running.cause is not Cause.LOST]:
+            for running in unwritten:
+                why = "the database is away, so its end is not written: it runs again when its lease is over"
+                self._stream.emit(about(What.LOST, running.claim, running.claim.id, running.claim.attempt, error=why))
+            return EXIT_UNWRITTEN
         return EXIT_IGNORED_CANCELLATION if ignored else EXIT_OK
 
     def _withdraw_unstarted(self) -> None:
@@ -201,7 +209,9 @@ class Worker:
         for running in left:
             claim = running.claim
             late = running.cause is Cause.TIMEOUT
-            self._pump.report(running, timed_out(claim) if late else release(claim, started=True))
+            running.ended = True
+            ignored = "its handler ignored its cancellation and may still be running"
+            self._pump.report(running, timed_out(claim) if late else release(claim, started=True, error=ignored))
         return len(left)
 
     def _heed_signals(self) -> None:

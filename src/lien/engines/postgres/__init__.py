@@ -149,10 +149,10 @@ class Postgres:
         ended, unacknowledged = endings(list(batches.values()), answers[: len(finishes)])
         rest = list(answers[len(finishes) :])
         promoted, promoted_floor, next_due = rest.pop(0)[0] if promote is not None else (0, None, None)
-        claims, parked, behind = claimed(claim, rest.pop(0)) if claim is not None else ([], 0, 0)
+        claims, parked, task, behind = claimed(claim, rest.pop(0)) if claim is not None else ([], 0, None, 0)
         if behind:  # rows with larger fences than the sequence gives, as after a restore: they would never be claimed
             yield self._fetch("raise_fences")
-        return Cycle(ended, unacknowledged + repeated, promoted, promoted_floor, next_due, claims, parked)
+        return Cycle(ended, unacknowledged + repeated, promoted, promoted_floor, next_due, claims, parked, task)
 
     def finish(self, acks: Sequence[Ack]) -> Op[Cycle]:
         return self.cycle(acks, None, None)

@@ -58,7 +58,7 @@ WITH pick AS MATERIALIZED (
         available_at = clock_timestamp()
             + LEAST(interval '5 minutes', GREATEST(interval '15 seconds', clock_timestamp() - created_at))
     WHERE id = ANY(ARRAY(SELECT id FROM pick WHERE NOT known)) AND state || '' = 'runnable'
-    RETURNING id
+    RETURNING task
 ), claimed AS (
     UPDATE lien.lien_job
     SET state = 'claimed', attempt = LEAST(attempt, 2147483646) + 1, claim_token = CAST(:token AS uuid),
@@ -71,7 +71,7 @@ WITH pick AS MATERIALIZED (
 )
 SELECT claimed.*, 0, 0 FROM claimed
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+SELECT NULL, NULL, (SELECT min(task) FROM parked), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
     done.parked, done.picked - done.parked - done.claimed
 FROM (
     SELECT

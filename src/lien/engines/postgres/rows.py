@@ -103,11 +103,11 @@ def endings(batches: Sequence[list[Ack]], answers: Sequence[list[Row]]) -> tuple
     return ended, missing
 
 
-def claimed(request: ClaimRequest, rows: Sequence[Row]) -> tuple[list[Claim], int, int]:
-    """The claims of an answer in the order to start them; how many rows were parked, and how many had larger fences."""
-    parked = behind = 0
+def claimed(request: ClaimRequest, rows: Sequence[Row]) -> tuple[list[Claim], int, str | None, int]:
+    """Claims in the order to start them; how many rows were parked, one of their tasks, how many had larger fences."""
+    parked, task, behind = 0, None, 0
     if rows and rows[-1][0] is None:
-        *_, parked, behind = rows[-1]
+        _, _, task, *_, parked, behind = rows[-1]
         rows = rows[:-1]
     if len(rows) > request.limit:  # the planner trap of claims: must never happen, must never pass unnoticed
         raise DatabaseError(f"a claim of {request.limit} returned {len(rows)} rows")
@@ -118,7 +118,7 @@ def claimed(request: ClaimRequest, rows: Sequence[Row]) -> tuple[list[Claim], in
     else:
         place = {(lane.queue, lane.priority): i for i, lane in enumerate(request.lanes)}
         claims.sort(key=lambda c: (place[c.queue, c.priority], c.available_at, c.id))
-    return claims, parked, behind
+    return claims, parked, task, behind
 
 
 def reason_of(text: str | None) -> Reason | None:

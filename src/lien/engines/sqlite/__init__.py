@@ -151,9 +151,9 @@ class Sqlite:
         yield Begin()
         ended, unacknowledged = yield from acknowledge(self._fetch, acks)
         promoted, promoted_floor, next_due = yield from self._promote(promote)
-        claims, parked = yield from self._claim(claim)
+        claims, parked, task = yield from self._claim(claim)
         yield Commit()
-        return Cycle(ended, unacknowledged, promoted, promoted_floor, next_due, claims, parked)
+        return Cycle(ended, unacknowledged, promoted, promoted_floor, next_due, claims, parked, task)
 
     def finish(self, acks: Sequence[Ack]) -> Op[Cycle]:
         return self.cycle(acks, None, None)
@@ -181,11 +181,11 @@ class Sqlite:
         due = yield self._fetch("next_due")
         return len(moved), min((row[0] for row in moved), default=None), due[0][0] if due else None
 
-    def _claim(self, claim: ClaimRequest | None) -> Op[tuple[list[Claim], int]]:
+    def _claim(self, claim: ClaimRequest | None) -> Op[tuple[list[Claim], int, str | None]]:
         """The picks of all lanes, then one fence and one write for them."""
         picked: list[int] = []
         if claim is None:
-            return [], 0
+            return [], 0, None
         for lane in claim.lanes:
             if len(picked) >= claim.limit:
                 break
@@ -200,7 +200,7 @@ class Sqlite:
             )
             picked += [row[0] for row in rows]
         if not picked:
-            return [], 0
+            return [], 0, None
         ids, tasks = json.dumps(picked), json.dumps(claim.tasks)
         fence = yield self._fetch("claim_fence")
         rows = yield self._fetch(
@@ -215,7 +215,7 @@ class Sqlite:
         parked = []
         if len(rows) < len(picked):
             parked = yield self._fetch("claim_park", ids=ids, tasks=tasks)
-        return values.claimed(claim, rows), len(parked)
+        return values.claimed(claim, rows), len(parked), parked[0][0] if parked else None
 
     def park(self, queue: str, priority: int, tasks: Sequence[str], limit: int) -> Op[int]:
         known = json.dumps(list(tasks))

@@ -69,7 +69,7 @@ SET state = 'scheduled', reason = 'unknown_task',
     available_at = :now + min(300000000, max(15000000, :now - created_at))
 WHERE id IN (SELECT value FROM json_each(:ids)) AND task NOT IN (SELECT value FROM json_each(:tasks))
     AND state || '' = 'runnable'
-RETURNING id;
+RETURNING task;
 
 -- name: park
 -- transition: park
