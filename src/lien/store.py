@@ -155,9 +155,13 @@ class Store:
 
     async def aclose(self) -> None:
         """Close the connections kept for this event loop, and those for synchronous calls."""
+        await self.leave_loop()
+        self.close()
+
+    async def leave_loop(self) -> None:
+        """Close the connections kept for this event loop, which is about to end."""
         for driver, _ in self._akept.pop(asyncio.get_running_loop(), []):
             await driver.close()
-        self.close()
 
     @staticmethod
     def _again(verb: Callable[..., Any], error: Exception, round_: int) -> bool:

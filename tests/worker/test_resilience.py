@@ -190,6 +190,7 @@ def test_a_file_that_is_gone_is_no_empty_queue(sqlite: Place) -> None:
 def test_an_unknown_task_is_named(place: Place) -> None:
     other = place.other()
     other.task(name="stranger")(lambda: None).enqueue()
+    other.close()
 
     @place.jobs.task(name="known")
     def known() -> None: ...

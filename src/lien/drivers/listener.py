@@ -17,7 +17,7 @@ class Listener:
         self._connection = connection
         try:
             connection.execute(f'LISTEN "{channel}"')
-        except psycopg.Error:
+        except BaseException:
             connection.close()
             raise
         self._read, self._write = os.pipe()

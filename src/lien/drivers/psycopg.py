@@ -284,15 +284,23 @@ class PsycopgConnector:
         from lien.drivers.psycopg_block import OwnedTransaction  # it is made of the drivers here
 
         connection = self._open(_HANDLER)
-        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
-        return OwnedTransaction(connection)
+        try:
+            connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+            return OwnedTransaction(connection)
+        except BaseException:
+            connection.close()
+            raise
 
     async def abegin(self) -> AsyncOwnedTransaction:
         from lien.drivers.psycopg_block import AsyncOwnedTransaction
 
         connection = (await self._aopen(_HANDLER)).connection
-        await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
-        return await AsyncOwnedTransaction(connection).open()
+        try:
+            await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
+            return await AsyncOwnedTransaction(connection).open()
+        except BaseException:
+            await connection.close()
+            raise
 
     def wakeup(self, channel: str) -> Listener:
         return Listener(self._open("lien listener"), channel)
@@ -306,7 +314,11 @@ class PsycopgConnector:
             return self._open(name)
         if self._pooled or self._settings_hold:
             return connection
-        ((mode,),) = connection.execute("SHOW plan_cache_mode").fetchall()
+        try:
+            ((mode,),) = connection.execute("SHOW plan_cache_mode").fetchall()
+        except BaseException:
+            connection.close()
+            raise
         if mode == "force_generic_plan":
             self._settings_hold = True
             return connection

@@ -10,7 +10,7 @@ import asyncio
 import queue
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from lien import clock
@@ -34,6 +34,7 @@ class Executor:
         codec: reads arguments and writes results.
         report: called once for each handler that ended, from any thread; it must be quick.
         began: called before each handler starts, if anybody wants to know.
+        leave: awaited on the event loop when it ends.
         threads: the most plain handlers that run at once.
     """
 
@@ -43,12 +44,14 @@ class Executor:
         codec: Codec,
         report: Report,
         began: Callable[[Running], None] | None,
+        leave: Callable[[], Coroutine[Any, Any, None]],
         threads: int,
     ) -> None:
         self._tasks = tasks
         self._codec = codec
         self._report = report
         self._began = began
+        self._leave = leave
         self._inbox: queue.SimpleQueue[Running | None] = queue.SimpleQueue()
         self._max_threads = threads
         self._threads: list[threading.Thread] = []
@@ -107,6 +110,7 @@ class Executor:
         if leftover:
             self._loop.run_until_complete(asyncio.wait(leftover, timeout=0.5))
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.run_until_complete(self._leave())
 
     def _start(self, coroutines: list[Running], soonest: float) -> None:
         """On the loop: one hand-over for a whole batch."""

@@ -204,8 +204,13 @@ class LeaseThread:
 
     def _upkeep(self) -> None:
         """On a thread and a connection of its own: it may wait for locks."""
+        driver = None
         try:
-            self._store.run(self._engine.upkeep)
+            driver = self._store.connect()
+            run(self._engine.upkeep(), driver)
         except Exception as error:  # noqa: BLE001 - the next time, or another worker, will do it
             self._upkeep_at = clock.monotonic() + 60.0
             logger.warning("storage could not be looked after, trying again in a minute: %s", first_line(error))
+        finally:
+            if driver is not None:
+                driver.close()

@@ -56,10 +56,12 @@ class Worker:
         self._hurry = threading.Event()
         self._signals = self._heeded = 0
         self._failed: BaseException | None = None
-        store = jobs.store
         self._namespace = ""
+        store = jobs.store
         began = self._tell_started if self._stream.wanted else None
-        self._executor = Executor(jobs.tasks, jobs.codec, self._report, began, self.settings.concurrency)
+        self._executor = Executor(
+            jobs.tasks, jobs.codec, self._report, began, store.leave_loop, self.settings.concurrency
+        )
         self._pump = Pump(
             store,
             self.settings,
