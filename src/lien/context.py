@@ -24,7 +24,6 @@ class Context:
         attempt: 1 at the first claim of the job; it only grows.
         fence: a number strictly larger at every later claim of this job. Send it along with writes to another store
             that can compare, and refuse smaller ones there.
-        idempotency_key: the same at every attempt of this job; for receivers that drop repeated requests.
         task: the task's name.
         queue: the queue it came from.
         cancel_requested: whether an operator wants the job cancelled; coroutines are cancelled, plain functions look.
@@ -33,12 +32,12 @@ class Context:
     __slots__ = (
         "_holder",
         "_lost",
+        "_namespace",
         "_open_block",
         "_shutdown",
         "attempt",
         "cancel_requested",
         "fence",
-        "idempotency_key",
         "job_id",
         "queue",
         "task",
@@ -56,12 +55,17 @@ class Context:
         self.fence = claim.fence
         self.task = claim.task
         self.queue = claim.queue
-        self.idempotency_key = f"{namespace}:{claim.id}"
+        self._namespace = namespace
         self.cancel_requested = False
         self._lost = False
         self._shutdown = shutdown
         self._open_block = open_block
         self._holder: Any = None
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same at every attempt of this job, and of no other job anywhere; for receivers that drop repetitions."""
+        return f"{self._namespace}:{self.job_id}"
 
     @property
     def shutting_down(self) -> bool:

@@ -88,9 +88,11 @@ def worker(invocation: Invocation, /, **given: Any) -> int:
     found.jobs.migrations.require()
     _log(verbose=invocation.verbose)
     _banner(found, settings)
-    from lien.worker import Worker
+    from lien.worker import Worker, tune_collector
 
-    return Worker(found.jobs, settings, (Teller(invocation),)).run()
+    worker = Worker(found.jobs, settings, (Teller(invocation),))
+    tune_collector()
+    return worker.run()
 
 
 def _banner(found: app.Found, settings: Settings) -> None:

@@ -58,6 +58,7 @@ class Executor:
         self._idle = threading.Semaphore(0)
         self._loop_thread = threading.Thread(target=self._run_loop, name="lien-loop", daemon=True)
         self._sweep: asyncio.TimerHandle | None = None
+        self._sweep_at = float("inf")
         self._running: set[Running] = set()
         self._stopping = False
 
@@ -125,12 +126,9 @@ class Executor:
         else:
             task = self._loop.create_task(self._coroutine(running))
 
-        def cancel() -> None:
-            self._loop.call_soon_threadsafe(task.cancel)
-
-        running.cancel = cancel
+        running.task = task
         if running.cause is not None:  # it was to be stopped before there was anything to cancel
-            cancel()
+            running.cancel()
 
     async def _coroutine(self, running: Running) -> None:
         if not running.begin():
@@ -139,7 +137,8 @@ class Executor:
         running.began_at = now = clock.monotonic()
         # From here, not from the hand-over: another handler may have held the loop meanwhile.
         running.timeout_at = now + running.claim.timeout
-        self._schedule_sweep(running.claim.timeout)
+        if running.timeout_at < self._sweep_at:
+            self._schedule_sweep(running.claim.timeout)
         try:
             if self._began is not None:
                 self._began(running)
@@ -158,14 +157,16 @@ class Executor:
         """One timer for all: it is moved only when an earlier deadline comes."""
         if delay == float("inf"):
             return
+        at = clock.monotonic() + delay
         if self._sweep is not None:
-            if self._sweep.when() <= self._loop.time() + delay:
+            if self._sweep_at <= at:
                 return
             self._sweep.cancel()
+        self._sweep_at = at
         self._sweep = self._loop.call_later(max(delay, 0.0), self._sweep_timeouts)
 
     def _sweep_timeouts(self) -> None:
-        self._sweep = None
+        self._sweep, self._sweep_at = None, float("inf")
         now = clock.monotonic()
         soonest = float("inf")
         for running in self._running.copy():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from enum import Enum
 
 from lien.context import Context
@@ -29,7 +31,7 @@ class Running:
         ended: its handler is over; what became of it is on its way to the database.
         opened, acknowledged: its own transaction has begun, and has committed with the acknowledgement.
         cause: why the worker cancelled the handler, if it did.
-        cancel: stops the handler if that can be done (from any thread).
+        task: what runs the handler, if it is a coroutine.
         note, again_in: the error and the seconds until the next try, for those who tell.
     """
 
@@ -38,7 +40,6 @@ class Running:
         "acknowledged",
         "again_in",
         "began_at",
-        "cancel",
         "cause",
         "claim",
         "context",
@@ -47,6 +48,7 @@ class Running:
         "note",
         "opened",
         "renew_at",
+        "task",
         "timeout_at",
     )
 
@@ -62,7 +64,7 @@ class Running:
         self.opened = False
         self.acknowledged = False
         self.cause: Cause | None = None
-        self.cancel: Callable[[], None] | None = None
+        self.task: asyncio.Task[None] | None = None
         self.note: str | None = None
         self.again_in: float | None = None
         self._gate = [True]
@@ -95,8 +97,13 @@ class Running:
             self.context.cancel_requested = True
         if self.cause is None:
             self.cause = cause
-            if self.cancel is not None:
-                self.cancel()
+            self.cancel()
+
+    def cancel(self) -> None:
+        """Stop the handler if that can be done, from any thread."""
+        if (task := self.task) is not None:
+            with contextlib.suppress(RuntimeError):  # its loop has ended meanwhile, and the handler with it
+                task.get_loop().call_soon_threadsafe(task.cancel)
 
 
 class HeldClaims:

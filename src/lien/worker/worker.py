@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lien import clock
 from lien.context import Context
 from lien.errors import UsageError
-from lien.model import Ack, Claim
+from lien.model import Claim
 from lien.worker.events import Event, Hook, Stream, What, logger
 from lien.worker.executors import Executor
 from lien.worker.held import Cause, HeldClaims, Running
@@ -59,9 +59,6 @@ class Worker:
         self._namespace = ""
         store = jobs.store
         began = self._tell_started if self._stream.wanted else None
-        self._executor = Executor(
-            jobs.tasks, jobs.codec, self._report, began, store.leave_loop, self.settings.concurrency
-        )
         self._pump = Pump(
             store,
             self.settings,
@@ -71,6 +68,9 @@ class Worker:
             self._stream,
             self._accept,
             self._dry,
+        )
+        self._executor = Executor(
+            jobs.tasks, jobs.codec, self._pump.report, began, store.leave_loop, self.settings.concurrency
         )
         self._leases = LeaseThread(store, self.settings, self._held, self._stream, self._pump.hint)
         self._wake = WakeThread(store, self._pump.hint, self._listening)
@@ -151,9 +151,6 @@ class Worker:
                 self._give_back(running)
             return
         self._executor.submit(batch)
-
-    def _report(self, running: Running, ack: Ack | None) -> None:
-        self._pump.report(running, ack)
 
     def _tell_started(self, running: Running) -> None:
         self._stream.emit(about(What.STARTED, running.claim, running.claim.id, running.claim.attempt))

@@ -105,10 +105,7 @@ def endings(batches: Sequence[list[Ack]], answers: Sequence[list[Row]]) -> tuple
 
 def claimed(request: ClaimRequest, rows: Sequence[Row]) -> tuple[list[Claim], int, str | None, int]:
     """Claims in the order to start them; how many rows were parked, one of their tasks, how many had larger fences."""
-    parked, task, behind = 0, None, 0
-    if rows and rows[-1][0] is None:
-        _, _, task, *_, parked, behind = rows[-1]
-        rows = rows[:-1]
+    *rows, (_, _, task, *_, parked, picked) = rows
     if len(rows) > request.limit:  # the planner trap of claims: must never happen, must never pass unnoticed
         raise DatabaseError(f"a claim of {request.limit} returned {len(rows)} rows")
     token = request.token
@@ -118,7 +115,7 @@ def claimed(request: ClaimRequest, rows: Sequence[Row]) -> tuple[list[Claim], in
     else:
         place = {(lane.queue, lane.priority): i for i, lane in enumerate(request.lanes)}
         claims.sort(key=lambda c: (place[c.queue, c.priority], c.available_at, c.id))
-    return claims, parked, task, behind
+    return claims, parked, task, picked - parked - len(claims)
 
 
 def reason_of(text: str | None) -> Reason | None:
