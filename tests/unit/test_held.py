@@ -18,6 +18,22 @@ def running(id: int = 1, attempt: int = 1) -> Running:
     return Running(claim, Context(claim, "n", threading.Event()), float("inf"), 0.0)
 
 
+class Task:
+    """What `Running.cancel` needs of a task and its loop, here both at once."""
+
+    def __init__(self, calls: list[int]) -> None:
+        self.calls = calls
+
+    def get_loop(self):
+        return self
+
+    def call_soon_threadsafe(self, call):
+        call()
+
+    def cancel(self):
+        self.calls.append(1)
+
+
 def test_the_gate_opens_once():
     one = running()
     assert one.begin()
@@ -51,7 +67,7 @@ def test_one_of_many_threads_passes_the_gate(round_):
 def test_the_first_reason_to_stop_stands(first, second):
     one = running()
     calls: list[int] = []
-    one.cancel = lambda: calls.append(1)
+    one.task = Task(calls)
     one.stop(first)
     one.stop(second)
     assert one.cause is first

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +12,8 @@ from lien.commands import Row
 from lien.errors import DatabaseError
 from lien.machine import AttemptOutcome, Reason, State
 from lien.model import Ack, AttemptRecord, Claim, ClaimRequest, Ended, JobRecord, NewJob
+
+_BY_POSITION = itemgetter(6, 0)  # of a Claim: available_at, id
 
 
 def job_params(job: NewJob, id: int | None) -> dict[str, Any]:
@@ -92,6 +95,9 @@ def endings(batches: Sequence[list[Ack]], answers: Sequence[list[Row]]) -> tuple
     ended: list[Ended] = []
     missing: list[Ack] = []
     for batch, rows in zip(batches, answers, strict=True):
+        if batch[0].kind == "succeed" and len(rows) == len(batch):
+            ended += [Ended(ack.id, ack.attempt, State.SUCCEEDED, None) for ack in batch]
+            continue
         attempts = {ack.id: ack.attempt for ack in batch}
         if batch[0].kind == "succeed":
             ended += [Ended(row[0], attempts[row[0]], State.SUCCEEDED, None) for row in rows]
@@ -111,7 +117,7 @@ def claimed(request: ClaimRequest, rows: Sequence[Row]) -> tuple[list[Claim], in
     token = request.token
     claims = [Claim._make((*row[:-2], token)) for row in rows]
     if len({c.priority for c in claims}) <= 1:
-        claims.sort(key=lambda c: (c.available_at, c.id))
+        claims.sort(key=_BY_POSITION)
     else:
         place = {(lane.queue, lane.priority): i for i, lane in enumerate(request.lanes)}
         claims.sort(key=lambda c: (place[c.queue, c.priority], c.available_at, c.id))

@@ -36,6 +36,8 @@ def _succeed(fetch: Fetcher, kind: str, token: str, batch: Sequence[Ack]) -> Op[
     else:
         yield fetch("succeed_history", ids=ids, token=token)
     rows = yield fetch("succeed", ids=ids, token=token)
+    if len(rows) == len(batch):
+        return [Ended(ack.id, ack.attempt, State.SUCCEEDED, None) for ack in batch]
     attempts = {ack.id: ack.attempt for ack in batch}
     return [Ended(row[0], attempts[row[0]], State.SUCCEEDED, None) for row in rows]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from lien.commands import Row
@@ -15,6 +16,8 @@ from lien.model import Ack, AttemptRecord, Claim, ClaimRequest, JobRecord, NewJo
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 MAX = 2**63 - 1
+
+_BY_POSITION = itemgetter(6, 0)  # of a Claim: available_at, id
 
 
 def packed(value: object) -> str:
@@ -132,7 +135,7 @@ def claimed(request: ClaimRequest, rows: Sequence[Row]) -> list[Claim]:
     token = request.token
     claims = [Claim._make((*row, token)) for row in rows]
     if len({c.priority for c in claims}) <= 1:
-        claims.sort(key=lambda c: (c.available_at, c.id))
+        claims.sort(key=_BY_POSITION)
     else:
         place = {(lane.queue, lane.priority): i for i, lane in enumerate(request.lanes)}
         claims.sort(key=lambda c: (place[c.queue, c.priority], c.available_at, c.id))
