@@ -10,6 +10,7 @@ import pytest
 
 import lien
 from lien.machine import Reason, State
+from lien.worker.outcome import release
 from tests.worker.apps import astep, step
 from tests.worker.kit import AT_ONCE, Place, wait_until
 from tests.worker.proxy import Proxy
@@ -274,3 +275,34 @@ def test_a_worker_in_a_thread_ends_by_stop(place):
 def test_a_worker_without_tasks_says_so(place):
     with pytest.raises(lien.UsageError, match="no tasks are registered"):
         place.start()
+
+
+def test_what_is_reported_just_before_the_stop_is_written(place):
+    """P10: the last report comes when the pump has looked for reports and not yet for the stop."""
+    go = threading.Event()
+
+    @place.jobs.task(name="wait")
+    def wait() -> None:
+        go.wait(60)
+
+    job = wait.enqueue().id
+    running = place.start(grace=0.1, cancel_grace=0.1, lease=60.0)
+    wait_until(lambda: place.claimed() == 1, "it is claimed")
+    pump, (held,) = running.worker._pump, running.worker._held.all()
+    finisher, retry, late = pump._finisher, pump._finisher.retry_stuck, [True]
+
+    def report_late(driver):
+        retry(driver)
+        if late.pop() if late else False:
+            finisher.report(held, release(held.claim, started=True))
+            pump.stop()
+
+    finisher.retry_stuck = report_late
+    pump.hint()
+    try:
+        wait_until(lambda: place.claimed() == 0, "the release is written")
+        assert place.job(job).state is State.RUNNABLE
+        assert place.outcomes(job) == ["interrupted"]
+    finally:
+        go.set()
+        running.stop()
